@@ -1,0 +1,238 @@
+"""nightshift.toml: every setting, under each its meaning and what None means.
+
+Read in this order, the later wins: defaults here, the file, NIGHTSHIFT_* variables (`NIGHTSHIFT_JUDGE__MODEL`).
+Secrets never stand in the file: keys come from the environment or from the key file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from pipelines.errors import ConfigError
+
+CONFIG_FILE = "nightshift.toml"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LakeConfig(_Section):
+    """Where the tables lie."""
+
+    root: str = "lake"
+    """Folder relative to the workspace, or an object-store URI (s3://, gs://, az://)."""
+    first_day: datetime.date = datetime.date(2026, 1, 1)
+    """First daily partition. Older days still land; they have no partition in the Dagster UI."""
+
+
+class SourceConfig(_Section):
+    """One place where a harness writes its logs."""
+
+    path: str
+    """Folder or file, relative to the workspace."""
+    glob: str = "**/*"
+    """Which files of a folder; ignored for a file."""
+    format: str | None = None
+    """Name from `nightshift formats`; None: recognised by content, file by file."""
+    harness: str | None = None
+    """Scope of the task ids; None: what the log says, else the format's name."""
+    policies: dict[str, str] = Field(default_factory=dict)
+    """Logged model name -> `<policy>@<version>`, for logs of our own policy that name only the served model."""
+
+
+class GroupsConfig(_Section):
+    """How trajectories become groups."""
+
+    window_days: int = Field(default=7, ge=1)
+    """Length of the tumbling windows (aligned to 1970-01-01)."""
+    size: int = Field(default=8, ge=2)
+    """A group with so many members is full and is sealed at once."""
+    max_policy_lag: int = Field(default=4, ge=0)
+    """How many trained checkpoints may lie between the sampling policy and the parent of tonight's run."""
+    context: Literal["strict", "task_id"] = "strict"
+    """strict: same system prompt, tools and snapshot (I4); task_id: the harness's task id alone decides."""
+
+
+class VerifierConfig(_Section):
+    """One verifier; several are combined by the minimum."""
+
+    name: str
+    kind: Literal["logged_outcome", "python"]
+    """logged_outcome: the outcome that the log carries. python: `entry` is called with (task_id, turns) and answers with a
+    float in [0, 1], or None where it cannot tell."""
+    entry: str | None = None
+    """`file.py:function`, relative to the workspace, for kind python; None otherwise."""
+
+
+class RewardsConfig(_Section):
+    """How verdicts and judge become one reward."""
+
+    rule: Literal["tests_first", "tests_only", "judge_only"] = "tests_first"
+    """judge_only ignores verifiers; it marks the checkpoint, which then cannot promote itself."""
+    pass_at: float = Field(default=1.0, gt=0, le=1)
+    """verifier_score at or above this passes."""
+    judge_weight: float = Field(default=0.1, ge=0, le=0.1)
+    """Share of the smallest gap between verifier scores that the judge's order may take."""
+    judge_only_weight: float = Field(default=0.25, ge=0, le=1)
+    """Multiplies the advantages of groups that a calibrated judge alone tells apart."""
+    verifiers: tuple[VerifierConfig, ...] = (VerifierConfig(name="logged_outcome", kind="logged_outcome"),)
+
+
+class JudgeConfig(_Section):
+    """RULER's judge."""
+
+    model: str | None = None
+    """Any LiteLLM model (`openai/gpt-5`, `anthropic/…`); None: the embedded policy judges, which is near chance and said so."""
+    base_url: str | None = None
+    """OpenAI-compatible endpoint; None: the provider's own."""
+    api_key_env: str = "NIGHTSHIFT_JUDGE_KEY"
+    """Variable that holds the key; unset is fine where the endpoint asks for none."""
+    rubric: str = "default"
+    """Name of the rubric in force, `rubrics/<name>.md`."""
+    groups_per_night: int | None = Field(default=None, ge=0)
+    """At most so many groups are judged a night; None: all that need it. 0: none."""
+    temperature: float = Field(default=0.0, ge=0)
+    max_reply_tokens: int = Field(default=2000, ge=16)
+    max_attempts: int = Field(default=3, ge=1)
+    """Requests per group before it is left without a score."""
+    timeout_seconds: float = Field(default=120.0, gt=0)
+    explanation_chars: int = Field(default=400, ge=1)
+    """Longest explanation per trajectory that the judge is asked for."""
+
+
+class PolicyConfig(_Section):
+    """The model that learns."""
+
+    name: str = "nightshift-agent"
+    """Registered model; versions are `<name>@<version>`, `<name>@0` is the base model without an adapter."""
+    base_model: str = "embedded"
+    """`embedded` (SmolLM2-135M-Instruct from its package) or a folder in the transformers layout with safetensors."""
+    base_url: str | None = None
+    """OpenAI-compatible server with runtime adapters (vLLM); None: the embedded server is started when needed."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Sampling temperature of production and evaluation rollouts."""
+
+
+class HarnessConfig(_Section):
+    """The user's agent, which nightshift calls and never owns."""
+
+    name: str = "harness"
+    """Scope of its task ids."""
+    entry: str | None = None
+    """`file.py:function`, `async def rollout(task, client)`; None: no harness, nights end in `hold: no_harness`."""
+    concurrency: int = Field(default=64, ge=1)
+    timeout_seconds: float = Field(default=120.0, gt=0)
+    """Per rollout; running over it is a harness fault, not a failed attempt."""
+
+
+class EvaluationConfig(_Section):
+    """The held-out evaluation and the gate."""
+
+    held_out: str | None = None
+    """JSONL file of tasks ({task_id, …}) that are never trained on; None: none given."""
+    audit: str | None = None
+    """Like held_out, read by no gate and no monitor."""
+    held_out_share: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the logged tasks that is drawn as held-out at first sight."""
+    audit_share: float = Field(default=0.0, ge=0, lt=1)
+    attempts: int = Field(default=2, ge=1)
+    """Sampled answers per held-out task."""
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    """One-sided: promote where the lower bound of the paired difference is above 0."""
+    min_tasks: int = Field(default=100, ge=2)
+    """Fewer held-out tasks decide nothing: `hold: too_few_tasks`."""
+    bootstrap_draws: int = Field(default=10_000, ge=1000)
+
+
+class TrainingConfig(_Section):
+    """The trainer's run, written into run.toml as it stands."""
+
+    lanes: tuple[Literal["grpo"], ...] = ("grpo",)
+    """Lanes that are frozen into batches and trained."""
+    start: Literal["champion", "latest"] = "champion"
+    backend: Literal["auto", "peft"] = "auto"
+    loss: Literal["grpo"] = "grpo"
+    learning_rate: float = Field(default=1e-5, gt=0)
+    epochs: int = Field(default=1, ge=1)
+    groups_per_step: int = Field(default=4, ge=1)
+    clip_low: float = Field(default=0.2, gt=0)
+    clip_high: float = Field(default=0.2, gt=0)
+    dual_clip: float | None = Field(default=3.0, gt=1)
+    """Bound on the loss of negative advantages; None: off."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    lora_rank: int = Field(default=16, ge=1)
+    lora_alpha: int = Field(default=32, ge=1)
+    seed: int = 0
+    shuffle_advantages: bool = False
+    """A control, never for production: advantages are shuffled within their group, which must teach nothing."""
+
+
+class RegistryConfig(_Section):
+    """MLflow."""
+
+    uri: str | None = None
+    """Tracking and registry URI; None: sqlite in the workspace."""
+
+
+class ScheduleConfig(_Section):
+    """The nightly tick."""
+
+    enabled: bool = False
+    cron: str = "0 2 * * *"
+    timezone: str = "UTC"
+
+
+class Config(BaseSettings):
+    """All of nightshift.toml."""
+
+    model_config = SettingsConfigDict(env_prefix="NIGHTSHIFT_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    lake: LakeConfig = LakeConfig()
+    sources: tuple[SourceConfig, ...] = ()
+    groups: GroupsConfig = GroupsConfig()
+    rewards: RewardsConfig = RewardsConfig()
+    judge: JudgeConfig = JudgeConfig()
+    policy: PolicyConfig = PolicyConfig()
+    harness: HarnessConfig = HarnessConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    training: TrainingConfig = TrainingConfig()
+    registry: RegistryConfig = RegistryConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over the file, whose content arrives as init arguments."""
+        return env_settings, init_settings
+
+    @classmethod
+    def read(cls, folder: Path) -> Config:
+        """Read a workspace's configuration; ConfigError names the setting that does not hold."""
+        path = folder / CONFIG_FILE
+        try:
+            content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"{folder} holds no {CONFIG_FILE}: make a workspace with `nightshift init {folder}`") from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+            raise ConfigError(f"{path} cannot be read: {problem}") from None
+        try:
+            return cls(**content)
+        except pydantic.ValidationError as problem:
+            first = problem.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"{path}: {where}: {first['msg']}") from None

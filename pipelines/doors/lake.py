@@ -1,0 +1,242 @@
+"""The door to Delta: the only module that imports deltalake.
+
+Three ways to write, each safe to be killed and to be repeated:
+
+- `append_computed`: read, compute what is missing, append; commits of one table are serialised, so two writers cannot
+  both add the same row. `Transaction` alone does not stop a replay in Delta: the sequence is read from the handle, and
+  the write goes through that same handle, so a racing writer is refused, re-reads, and finds the work done.
+- `replace_computed`: rebuild the rows of some partitions in one commit, recomputed after a lost race.
+- `erase` is not here yet: nothing deletes single rows.
+
+Statistics in the Delta log outlive a delete, so only the id and day columns of a table get any (schemas.TableSpec).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from pipelines.errors import LakeConflictError, LakeError
+from pipelines.schemas import TABLES, TableSpec
+from pipelines.steps import reached
+
+Handle = DeltaTable
+"""An opened version of a table; other modules name the type through this door."""
+
+SERIAL = "nightshift/serial"
+"""App id that every serialised commit of a table advances by one, whoever writes it."""
+
+MAX_TRIES = 20
+"""Lost races before a write gives up: each loser waits for nothing but a re-read, and 20 losses in a row were never seen."""
+
+_PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.:|@-]+")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One version of a table, pinned: what `compute` reads is what the commit is checked against."""
+
+    spec: TableSpec
+    handle: DeltaTable
+    sequence: int
+    """Last committed sequence of the app id that the writer named; 0 where it never committed."""
+
+    def read(self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None) -> pa.Table:
+        """Rows of this version, the given columns, in no particular order."""
+        return _read(self.handle, self.spec, columns, filter)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a write did."""
+
+    table: str
+    version: int
+    """Version of the table after the write."""
+    num_rows: int
+    """Rows that it added; 0 where there was nothing to add and no commit was made."""
+
+
+class Lake:
+    """The tables of schemas.TABLES under one root, a local folder or an object-store URI."""
+
+    def __init__(self, root: str, storage_options: dict[str, str] | None = None) -> None:
+        self.root = root.rstrip("/")
+        self.storage_options = storage_options
+        self.is_local = "://" not in root
+
+    def uri(self, name: str) -> str:
+        """Where a table lies."""
+        return f"{self.root}/{name}"
+
+    def handle(self, name: str) -> DeltaTable | None:
+        """The table's newest version, None where it was never written."""
+        try:
+            return DeltaTable(self.uri(name), storage_options=self.storage_options)
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as problem:
+            raise LakeError(f"table {name} at {self.uri(name)} cannot be opened: {_first_line(problem)}", table=name) from problem
+
+    def version(self, name: str) -> int | None:
+        """Newest version of a table, None where it was never written."""
+        handle = self.handle(name)
+        return None if handle is None else handle.version()
+
+    def read(self, name: str, columns: Sequence[str] | None = None, filter: ds.Expression | None = None) -> pa.Table:
+        """Rows of the newest version in no particular order; an empty table where it was never written."""
+        spec, handle = TABLES[name], self.handle(name)
+        if handle is None:
+            schema = spec.schema if columns is None else pa.schema([spec.schema.field(column) for column in columns])
+            return schema.empty_table()
+        return _read(handle, spec, columns, filter)
+
+    def sequence(self, name: str, app_id: str) -> int:
+        """Last committed sequence of an app id; 0 where it never committed."""
+        handle = self.handle(name)
+        return 0 if handle is None else handle.transaction_version(app_id) or 0
+
+    def append_computed(
+        self,
+        name: str,
+        compute: Callable[[Snapshot], pa.Table | tuple[pa.Table, int] | None],
+        *,
+        app_id: str | None = None,
+    ) -> Commit:
+        """Append what `compute` finds missing in the pinned version of a table.
+
+        `compute` gets a Snapshot and returns rows, or (rows, sequence) where `app_id` is given: the sequence must be
+        above the snapshot's and is committed together with the rows (a commit without rows records it too). None, or
+        no rows and no sequence: nothing is committed. It may be called several times and must not have side effects.
+        """
+        spec = TABLES[name]
+        for _ in range(MAX_TRIES):
+            handle = self.handle(name) or self._create(spec)
+            snapshot = Snapshot(spec, handle, (handle.transaction_version(app_id) or 0) if app_id else 0)
+            computed = compute(snapshot)
+            rows, sequence = computed if isinstance(computed, tuple) else (computed, None)
+            if rows is None or (rows.num_rows == 0 and sequence is None):
+                return Commit(name, handle.version(), 0)
+            transactions = [Transaction(SERIAL, (handle.transaction_version(SERIAL) or 0) + 1)]
+            if sequence is not None:
+                if app_id is None or sequence <= snapshot.sequence:
+                    raise LakeError(f"table {name}: sequence {sequence} is not above {snapshot.sequence} for {app_id}")
+                transactions.append(Transaction(app_id, sequence))
+            reached(f"{name}:before_commit")
+            if self._write(handle, spec, rows, transactions, mode="append"):
+                reached(f"{name}:after_commit")
+                return Commit(name, handle.version(), rows.num_rows)
+        raise LakeConflictError(
+            f"table {name}: other writers won {MAX_TRIES} times in a row; run the same command again", table=name
+        )
+
+    def append(self, name: str, rows: pa.Table) -> Commit:
+        """Append rows whose key is known not to be there yet (serialised like `append_computed`)."""
+        return self.append_computed(name, lambda _: rows)
+
+    def append_missing(self, name: str, rows: pa.Table) -> Commit:
+        """Append those rows whose key (TableSpec.key) the table does not hold yet."""
+        key = list(TABLES[name].key)
+
+        def compute(snapshot: Snapshot) -> pa.Table:
+            held = snapshot.read(columns=key)
+            return rows if held.num_rows == 0 else rows.join(held, keys=key, join_type="left anti")
+
+        return self.append_computed(name, compute)
+
+    def replace_computed(self, name: str, values: Sequence[str], compute: Callable[[Snapshot], pa.Table]) -> Commit:
+        """Replace the rows of some partitions (TableSpec.partition in `values`) by what `compute` returns, in one commit."""
+        spec = TABLES[name]
+        if spec.partition is None:
+            raise LakeError(f"table {name} has no partition column to replace by")
+        for value in values:
+            if not _PLAIN_VALUE.fullmatch(value):
+                raise LakeError(f"table {name}: {value!r} is no partition value")
+        listed = ", ".join(f"'{value}'" for value in sorted(set(values)))
+        predicate = f"{spec.partition} IN ({listed})"
+        for _ in range(MAX_TRIES):
+            handle = self.handle(name) or self._create(spec)
+            rows = compute(Snapshot(spec, handle, 0))
+            transactions = [Transaction(SERIAL, (handle.transaction_version(SERIAL) or 0) + 1)]
+            reached(f"{name}:before_commit")
+            if self._write(handle, spec, rows, transactions, mode="overwrite", predicate=predicate):
+                reached(f"{name}:after_commit")
+                return Commit(name, handle.version(), rows.num_rows)
+        raise LakeConflictError(
+            f"table {name}: other writers won {MAX_TRIES} times in a row; run the same command again", table=name
+        )
+
+    def _create(self, spec: TableSpec) -> DeltaTable:
+        try:
+            return DeltaTable.create(
+                self.uri(spec.name),
+                schema=spec.schema,
+                mode="ignore",
+                partition_by=[spec.partition] if spec.partition else None,
+                configuration={"delta.dataSkippingStatsColumns": ",".join(spec.statistics)},
+                storage_options=self.storage_options,
+            )
+        except (DeltaError, OSError) as problem:
+            raise LakeError(f"table {spec.name} cannot be made at {self.uri(spec.name)}: {_first_line(problem)}") from problem
+
+    def _write(
+        self,
+        handle: DeltaTable,
+        spec: TableSpec,
+        rows: pa.Table,
+        transactions: list[Transaction],
+        *,
+        mode: str,
+        predicate: str | None = None,
+    ) -> bool:
+        """True once committed, False where another writer was first."""
+        try:
+            write_deltalake(
+                handle,
+                conform(rows, spec),
+                mode=mode,  # type: ignore[arg-type]  # the overloads split on literal modes
+                predicate=predicate,
+                commit_properties=CommitProperties(app_transactions=transactions),
+            )
+        except CommitFailedError:
+            return False
+        except (DeltaError, OSError) as problem:
+            raise LakeError(f"table {spec.name} cannot be written: {_first_line(problem)}", table=spec.name) from problem
+        return True
+
+
+def conform(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """The table's columns in its order and types; LakeError names a column that is missing or does not fit."""
+    missing = [column for column in spec.schema.names if column not in rows.column_names]
+    if missing:
+        raise LakeError(f"table {spec.name}: rows without {', '.join(missing)}", table=spec.name)
+    try:
+        return rows.select(spec.schema.names).cast(spec.schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        raise LakeError(f"table {spec.name}: {_first_line(problem)}", table=spec.name) from problem
+
+
+def _read(handle: DeltaTable, spec: TableSpec, columns: Sequence[str] | None, filter: ds.Expression | None) -> pa.Table:
+    try:
+        names = list(columns) if columns is not None else spec.schema.names
+        schema = pa.schema([spec.schema.field(name) for name in names])
+        return handle.to_pyarrow_dataset().to_table(columns=names, filter=filter).cast(schema)
+    except (DeltaError, OSError, pa.ArrowInvalid) as problem:
+        raise LakeError(f"table {spec.name} cannot be read: {_first_line(problem)}", table=spec.name) from problem
+
+
+def _first_line(problem: BaseException) -> str:
+    lines = str(problem).strip().splitlines()
+    return lines[0] if lines else type(problem).__name__
+
+
+def local_path(lake: Lake, name: str) -> Path | None:
+    """Folder of a table in a local lake, None on an object store."""
+    return Path(lake.uri(name)) if lake.is_local else None

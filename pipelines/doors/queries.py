@@ -1,0 +1,122 @@
+"""The door to the SQL engine: the only module that imports duckdb and the only one that opens files under sql/.
+
+A query is one SELECT in `sql/<stage>/<name>.sql` with named parameters (`$night`) and a total order. It names tables
+of the lake as `<stage>.<table>` (`groups.groups`) and tables handed in by their own name; a lake table that was never
+written is empty. DuckDB reads the Parquet files of the pinned Delta version itself, which bypasses Delta's reader, so a
+table whose protocol asks for more than plain files (deletion vectors, column mapping) is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from pipelines.doors.lake import Handle, Lake, conform
+from pipelines.errors import LakeError
+from pipelines.schemas import TABLES
+
+SQL = Path(__file__).resolve().parents[2] / "sql"
+
+_TABLE_NAME = re.compile(r"\b([a-z_]+)\.([a-z_]+)\b")
+_COMMENT = re.compile(r"--[^\n]*")
+_PLAIN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+"""Delta features under which a table still is the sum of its Parquet files."""
+
+
+@cache
+def text_of(name: str) -> str:
+    """The text of a query, `<stage>/<name>`."""
+    return (SQL / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def tables_of(sql: str) -> list[str]:
+    """Lake tables that a query names, `<stage>/<table>`, sorted."""
+    plain = _COMMENT.sub("", sql)
+    names = {f"{stage}/{table}" for stage, table in _TABLE_NAME.findall(plain)}
+    return sorted(names & TABLES.keys())
+
+
+class Queries:
+    """Runs the queries of sql/ over one lake."""
+
+    def __init__(self, lake: Lake, *, memory_limit: str = "4GB", threads: int | None = None) -> None:
+        self.lake = lake
+        self.memory_limit = memory_limit
+        self.threads = threads
+
+    def run(
+        self,
+        name: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        tables: Mapping[str, pa.Table] | None = None,
+        pinned: Mapping[str, Handle] | None = None,
+    ) -> pa.Table:
+        """Rows of `sql/<name>.sql`; `tables` are handed in, `pinned` are versions of lake tables to read instead of the newest."""
+        return self.ask(text_of(name), parameters, tables=tables, pinned=pinned, label=f"sql/{name}.sql")
+
+    def into(self, target: str, name: str, parameters: Mapping[str, Any] | None = None, **sources: Any) -> pa.Table:
+        """Like `run`, in the columns and types of a lake table."""
+        return conform(self.run(name, parameters, **sources), TABLES[target])
+
+    def ask(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        tables: Mapping[str, pa.Table] | None = None,
+        pinned: Mapping[str, Handle] | None = None,
+        label: str = "question",
+    ) -> pa.Table:
+        """Rows of a SELECT given as text. LakeError carries the engine's first line."""
+        connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False, "memory_limit": self.memory_limit})
+        try:
+            connection.execute("SET TimeZone = 'UTC'")
+            if self.threads is not None:
+                connection.execute(f"SET threads = {int(self.threads)}")
+            for table in tables_of(sql):
+                self._register(connection, table, (pinned or {}).get(table) or self.lake.handle(table))
+            for table, rows in (tables or {}).items():
+                connection.register(table, rows)
+            used = {key: value for key, value in (parameters or {}).items() if re.search(rf"\${key}\b", sql)}
+            return connection.sql(sql, params=used).to_arrow_table()
+        except duckdb.Error as problem:
+            raise LakeError(f"{label}: {str(problem).strip().splitlines()[0]}") from problem
+        finally:
+            connection.close()
+
+    def _register(self, connection: duckdb.DuckDBPyConnection, name: str, handle: Handle | None) -> None:
+        spec = TABLES[name]
+        stage, table = name.split("/")
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {stage}")
+        view = f"{stage}__{table}"
+        files = [] if handle is None else _plain_files(name, handle)
+        if not files:
+            connection.register(view, spec.schema.empty_table())
+            connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM {view}")
+        elif self.lake.is_local:
+            listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+            options = "union_by_name = true"
+            if spec.partition:
+                options += f", hive_partitioning = true, hive_types = {{'{spec.partition}': VARCHAR}}"
+            connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM read_parquet([{listed}], {options})")
+        else:
+            assert handle is not None
+            connection.register(view, handle.to_pyarrow_dataset())
+            connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM {view}")
+
+
+def _plain_files(name: str, handle: Handle) -> list[str]:
+    protocol = handle.protocol()
+    features = {*(protocol.reader_features or []), *(protocol.writer_features or [])} - _PLAIN_FEATURES
+    if protocol.min_reader_version > 1 and features:
+        raise LakeError(
+            f"table {name} uses {', '.join(sorted(features))}, which reading its files alone would get wrong; switch it off"
+        )
+    return handle.file_uris()

@@ -1,0 +1,83 @@
+"""Identities: keyed hashes of normalised bytes, taken before redaction.
+
+An id is `<kind>_` and 128 bits of HMAC-SHA256 under the workspace's identity key, over the kind and its parts with
+their lengths, so that no two lists of parts share bytes. The key is made once at `nightshift init`, is never rotated,
+and lies outside the lake; its fingerprint stands in the lake (see `Workspace.open`), since ids under another key would
+silently double every row. Redaction uses a second key that may rotate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+KINDS = {
+    "record": "rec",
+    "content": "con",
+    "task": "tsk",
+    "context": "ctx",
+    "attempt": "att",
+    "trajectory": "trj",
+    "group": "grp",
+    "row": "row",
+    "judgement": "jdg",
+    "run": "run",
+    "subject": "sub",
+    "tombstone": "tmb",
+    "split": "spl",
+    "order": "ord",
+}
+"""Kind of thing -> prefix of its ids. A batch's id is the root of its row hashes (trainer/contract.py)."""
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one serialisation that hashes are taken over: sorted keys, no spaces, UTF-8. Refuses NaN and infinities."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def plain_hash(value: Any) -> str:
+    """Unkeyed SHA-256 of the canonical JSON: for things without personal content (rubrics, configs, requests to a judge)."""
+    return hashlib.sha256(value if isinstance(value, bytes) else canonical_json(value)).hexdigest()[:32]
+
+
+class Identity:
+    """Makes ids under one identity key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    @property
+    def fingerprint(self) -> str:
+        """What the lake stores to recognise the key: a hash that does not reveal it."""
+        return hashlib.sha256(b"nightshift identity key\0" + self._key).hexdigest()[:32]
+
+    def of(self, kind: str, *parts: bytes | str) -> str:
+        """The id of one thing; `kind` is a key of KINDS, `parts` what makes it this one and no other."""
+        mac = hmac.new(self._key, kind.encode(), hashlib.sha256)
+        for part in parts:
+            encoded = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+            mac.update(len(encoded).to_bytes(8, "big"))
+            mac.update(encoded)
+        return f"{KINDS[kind]}_{mac.hexdigest()[:32]}"
+
+    def task_key(self, harness: str, task_id: str | None, request: Any) -> str:
+        """What was asked: the harness's own task id where the log has one, else the normalised first request."""
+        if task_id is not None:
+            return self.of("task", "id", harness, task_id)
+        return self.of("task", "request", harness, canonical_json(request))
+
+    def context_key(self, system: str | None, tools: Any, snapshot: str | None) -> str:
+        """Under what it was asked: system prompt, tool schema, environment snapshot (I4)."""
+        return self.of("context", canonical_json([system, tools, snapshot]))
+
+    def group_id(self, task_key: str, context_key: str, trajectory_ids: Sequence[str]) -> str:
+        """A group is its task, its context and its sorted members."""
+        return self.of("group", task_key, context_key, *sorted(trajectory_ids))
+
+    def share(self, kind: str, key: str) -> float:
+        """A stable pseudo-random number in [0, 1) for a key: draws splits without knowing the other keys."""
+        return int(self.of(kind, key).rsplit("_", 1)[1][:13], 16) / 16**13

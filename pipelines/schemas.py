@@ -1,0 +1,437 @@
+"""The tables of the lake: one pyarrow schema each, with grain, key and what each column means.
+
+Text columns stay out of Delta's min/max statistics (`STATISTICS`), because statistics live on in the log after a delete.
+`day` and `night` are strings YYYY-MM-DD in UTC: `day` is the day of an attempt's last record by its own log, `night` the
+day that a nightly run is for. Scores and rewards are int64 in units of 1e-6 (trainer/contract.py); null means that there
+is none, never 0. Nested content is JSON text (`orjson`, sorted keys): merges into nested columns have written nulls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+_TIME = pa.timestamp("us", tz="UTC")
+_STRINGS = pa.list_(pa.string())
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """One table of the lake."""
+
+    name: str
+    """Path under the lake's root, `<stage>/<table>`."""
+    schema: pa.Schema
+    key: tuple[str, ...]
+    """Columns that identify a row (its grain)."""
+    statistics: tuple[str, ...]
+    """Columns that may appear in Delta's statistics: ids and days, never text."""
+    partition: str | None = None
+    landing_columns: tuple[str, ...] = field(default=())
+    """When and where something was delivered, not what it is: left out of `doctor --digest` (I3)."""
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(name, kind) for name, kind in columns.items()])
+
+
+RECORDS = TableSpec(
+    "landing/records",
+    _schema(
+        record_id=pa.string(),  # HMAC of the vendor's own id, else of (content_id, k-th occurrence in its file)
+        content_id=pa.string(),  # HMAC of the record's bytes before redaction
+        attempt_key=pa.string(),  # records of one attempt share it
+        day=pa.string(),  # of this record by its own time, else the day of its first landing
+        format=pa.string(),  # name in the format registry
+        parser_version=pa.int32(),
+        skip_reason=pa.string(),  # null: it belongs to a trajectory; else one of SKIP_REASONS
+        raw=pa.string(),  # the record as logged, redacted
+        source=pa.string(),  # file, relative to the workspace where it lies inside it
+        line=pa.int64(),  # first line of the record in its file, from 1
+        byte_start=pa.int64(),
+        byte_end=pa.int64(),
+        landed_at=_TIME,
+    ),
+    key=("record_id",),
+    statistics=("record_id", "content_id", "attempt_key", "day"),
+    partition="day",
+    landing_columns=("source", "line", "byte_start", "byte_end", "landed_at"),
+)
+
+QUARANTINE = TableSpec(
+    "landing/quarantine",
+    _schema(
+        record_id=pa.string(),
+        day=pa.string(),  # of landing: a record that cannot be read has no day of its own
+        format=pa.string(),  # null where no format recognised the file
+        source=pa.string(),
+        line=pa.int64(),
+        byte_start=pa.int64(),
+        byte_end=pa.int64(),
+        reason=pa.string(),  # one of QUARANTINE_REASONS
+        detail=pa.string(),  # what the parser said, redacted
+        raw=pa.string(),  # redacted, cut at 64 KiB
+        landed_at=_TIME,
+    ),
+    key=("record_id",),
+    statistics=("record_id", "day"),
+    landing_columns=("source", "line", "byte_start", "byte_end", "landed_at", "day"),
+)
+
+TRAJECTORIES = TableSpec(
+    "trajectories/trajectories",
+    _schema(
+        trajectory_id=pa.string(),
+        day=pa.string(),  # UTC day of the attempt's last record
+        format=pa.string(),
+        harness=pa.string(),  # scope of task ids
+        task_id=pa.string(),  # the log's own, null where it has none
+        task_key=pa.string(),
+        context_key=pa.string(),
+        content_id=pa.string(),  # canonical content of the turns: equal for identical attempts
+        attempt=pa.int32(),  # the log's own count, null where it has none
+        purpose=pa.string(),  # production | top_up | evaluation
+        policy_family=pa.string(),  # policy name without version, or the model's name; "unknown" where the log has none
+        policy_version=pa.string(),  # `<policy>@<version>` of our own policies, null for other models
+        model=pa.string(),
+        turns=pa.string(),  # JSON list of turns: role, content, reasoning, tool_calls, tool_call_id, name, sampled, call
+        calls=pa.string(),  # JSON list, one per sampled turn: prompt_token_ids, token_ids, logprobs, finish_reason (nulls where not logged)
+        tools=pa.string(),  # JSON tool schema, null where none
+        num_turns=pa.int32(),
+        num_sampled_turns=pa.int32(),
+        num_sampled_tokens=pa.int64(),  # 0 where ids were not logged
+        exact_tokens=pa.bool_(),  # every sampled turn has its prompt's ids, its own ids and their logprobs
+        outcome=pa.int64(),  # the log's own outcome in 1e-6 after its declared range; null where none
+        outcome_source=pa.string(),
+        fault=pa.string(),  # a harness fault's name; such an attempt is no failed attempt
+        started_at=_TIME,
+        ended_at=_TIME,
+        record_ids=_STRINGS,  # provenance, in the order of the attempt
+    ),
+    key=("trajectory_id",),
+    statistics=("trajectory_id", "task_key", "context_key", "content_id", "day"),
+    partition="day",
+)
+
+DUPLICATES = TableSpec(
+    "trajectories/duplicates",
+    _schema(
+        record_id=pa.string(),  # the record that was dropped
+        trajectory_id=pa.string(),  # the trajectory that stands for it
+        kind=pa.string(),  # one of DUPLICATE_KINDS
+        similarity=pa.float64(),  # 1.0 where exact
+        day=pa.string(),
+    ),
+    key=("record_id",),
+    statistics=("record_id", "trajectory_id", "day"),
+    partition="day",
+)
+
+SPLITS = TableSpec(
+    "groups/splits",
+    _schema(
+        task_key=pa.string(),
+        split=pa.string(),  # train | held_out | audit
+        source=pa.string(),  # eval_set | drawn
+        day=pa.string(),  # when it was first assigned; the first assignment wins for ever (I8)
+    ),
+    key=("task_key",),
+    statistics=("task_key", "day"),
+    landing_columns=("day",),
+)
+
+GROUPS = TableSpec(
+    "groups/groups",
+    _schema(
+        group_id=pa.string(),
+        trajectory_id=pa.string(),
+        task_key=pa.string(),
+        context_key=pa.string(),
+        policy_family=pa.string(),
+        policy_version=pa.string(),
+        content_id=pa.string(),
+        window=pa.string(),  # first day of the tumbling window
+        day=pa.string(),  # of the trajectory
+        role=pa.string(),  # member | anchor
+        seal_reason=pa.string(),  # full | judged | closed
+        sealed_night=pa.string(),  # the night, or the day of the ingest, that sealed it
+    ),
+    key=("group_id", "trajectory_id"),
+    statistics=("group_id", "trajectory_id", "task_key", "day", "window"),
+    landing_columns=("sealed_night",),
+)
+
+WANTED = TableSpec(
+    "groups/wanted",
+    _schema(
+        task_key=pa.string(),
+        task_id=pa.string(),
+        harness=pa.string(),
+        reason=pa.string(),  # one of WANTED_REASONS
+        num_attempts=pa.int32(),
+        rank=pa.int32(),  # 1 is the most useful
+        night=pa.string(),
+    ),
+    key=("night", "task_key"),
+    statistics=("task_key", "night"),
+    partition="night",
+)
+
+JUDGEMENTS = TableSpec(
+    "rewards/judgements",
+    _schema(
+        judgement_id=pa.string(),  # hash of the exact request: judge, parameters, order, text. The table is the cache.
+        group_id=pa.string(),
+        rubric_hash=pa.string(),
+        judge=pa.string(),
+        parameters=pa.string(),  # JSON
+        presented=pa.string(),  # JSON: trajectory id by the opaque id it was shown under, in the order shown
+        attempt=pa.int32(),  # 1, 2, … of the bounded retries
+        status=pa.string(),  # ok | bad_reply | unavailable
+        error=pa.string(),
+        reply=pa.string(),  # raw
+        scores=pa.string(),  # JSON: int score in 1e-6 by trajectory id; null unless ok
+        num_prompt_tokens=pa.int64(),
+        num_reply_tokens=pa.int64(),
+        cost_usd=pa.float64(),  # null where the judge has no price
+        seconds=pa.float64(),
+        code_version=pa.string(),
+        night=pa.string(),
+    ),
+    key=("judgement_id", "attempt"),
+    statistics=("judgement_id", "group_id", "night"),
+    landing_columns=("seconds",),
+)
+
+VERDICTS = TableSpec(
+    "rewards/verdicts",
+    _schema(
+        trajectory_id=pa.string(),
+        verifier=pa.string(),  # name in the workspace
+        verifier_hash=pa.string(),  # of its configuration and code
+        verifier_score=pa.int64(),  # 1e-6; null where the verifier failed
+        reason=pa.string(),  # null, or why there is no score
+        night=pa.string(),
+    ),
+    key=("trajectory_id", "verifier", "verifier_hash"),
+    statistics=("trajectory_id", "night"),
+)
+
+REWARDS = TableSpec(
+    "rewards/rewards",
+    _schema(
+        trajectory_id=pa.string(),
+        group_id=pa.string(),
+        rubric_hash=pa.string(),
+        reward_key=pa.string(),  # hash of rule, weights, verifier hashes, calibration and input scores: a change adds rows, nothing is overwritten
+        rule=pa.string(),  # tests_first | tests_only | judge_only
+        reward=pa.int64(),  # 1e-6; null with a reason
+        verifier_score=pa.int64(),  # the minimum over the verifiers; null where there is none
+        passed=pa.bool_(),  # verifier_score >= pass_at; null without a verdict
+        ruler_score=pa.int64(),  # null where not judged
+        reason=pa.string(),  # null, or one of REWARD_REASONS
+        calibration_id=pa.string(),  # null: this judge and rubric were never calibrated
+        sequence=pa.int64(),  # commit order: the newest row of a (trajectory, group, rubric) is in force
+        night=pa.string(),
+    ),
+    key=("trajectory_id", "group_id", "rubric_hash", "reward_key"),
+    statistics=("trajectory_id", "group_id", "rubric_hash", "night"),
+)
+
+LANES = TableSpec(
+    "batches/lanes",
+    _schema(
+        trajectory_id=pa.string(),
+        night=pa.string(),
+        eligible_for=pa.string(),  # stage 3, from provenance alone
+        eligible_reason=pa.string(),  # one of ELIGIBLE_REASONS
+        lane=pa.string(),  # stage 5, once rewards are known
+        lane_reason=pa.string(),  # one of LANE_REASONS
+        group_id=pa.string(),  # null where it is in no sealed group
+        batch_id=pa.string(),  # null where it is in no batch
+        advantage=pa.float64(),  # null where the group has none
+    ),
+    key=("night", "trajectory_id"),
+    statistics=("trajectory_id", "night"),
+    partition="night",
+)
+
+CONSUMED = TableSpec(
+    "batches/consumed",
+    _schema(
+        group_id=pa.string(),
+        rubric_hash=pa.string(),
+        batch_id=pa.string(),
+        lane=pa.string(),
+        again=pa.bool_(),  # frozen with --again from groups that were consumed before
+        night=pa.string(),
+    ),
+    key=("group_id", "rubric_hash", "batch_id"),
+    statistics=("group_id", "batch_id", "night"),
+)
+
+CHECKPOINTS = TableSpec(
+    "checkpoints/checkpoints",
+    _schema(
+        checkpoint_id=pa.string(),
+        policy=pa.string(),  # name of the registered model
+        version=pa.int64(),  # MLflow model version; policy_version is `<policy>@<version>`
+        parent=pa.string(),  # checkpoint_id, null where it started from the base model
+        run_id=pa.string(),
+        batches=_STRINGS,
+        lane=pa.string(),
+        night=pa.string(),
+        path=pa.string(),  # of the checkpoint folder, relative to the workspace
+        adapter_sha256=pa.string(),
+        rubric_hash=pa.string(),
+        config_hash=pa.string(),
+        code_version=pa.string(),
+        mlflow_run_id=pa.string(),
+        metrics=pa.string(),  # JSON, means over the run
+        marks=_STRINGS,  # judge_only, again, …: marks that keep it from promoting itself
+    ),
+    key=("checkpoint_id",),
+    statistics=("checkpoint_id", "night"),
+)
+
+EVALUATION = TableSpec(
+    "evaluation/results",
+    _schema(
+        checkpoint_id=pa.string(),  # "base" for the policy without an adapter
+        eval_set=pa.string(),  # held_out | audit
+        eval_set_hash=pa.string(),  # of its tasks and verifiers
+        task_key=pa.string(),
+        task_id=pa.string(),
+        attempt=pa.int32(),
+        score=pa.int64(),  # 1e-6; null where harness or verifier failed
+        passed=pa.bool_(),
+        reason=pa.string(),  # null, or why there is no score
+        num_sampled_tokens=pa.int64(),
+        seconds=pa.float64(),
+        attempt_id=pa.string(),  # of the recorder line, so that the answer itself can be found once landed
+        night=pa.string(),
+    ),
+    key=("checkpoint_id", "eval_set", "eval_set_hash", "task_key", "attempt"),
+    statistics=("checkpoint_id", "task_key", "night"),
+    landing_columns=("seconds",),
+)
+
+SIGNALS = TableSpec(
+    "monitors/signals",
+    _schema(
+        night=pa.string(),
+        signal=pa.string(),
+        value=pa.float64(),  # null where it could not be measured
+        unit=pa.string(),  # share | count | reward | ratio | seconds
+        state=pa.string(),  # ok | alarm | unmeasured
+        detail=pa.string(),  # what it means and, for an alarm, what to do
+    ),
+    key=("night", "signal"),
+    statistics=("night", "signal"),
+    partition="night",
+)
+
+DECISIONS = TableSpec(
+    "promotion/decisions",
+    _schema(
+        number=pa.int64(),  # 1, 2, …; the last row that names a champion is the champion (I13)
+        policy=pa.string(),
+        decision=pa.string(),  # promote | hold | rollback
+        reason=pa.string(),  # one of DECISION_REASONS
+        challenger=pa.string(),  # checkpoint_id; null where the night trained nothing
+        measured_against=pa.string(),  # checkpoint_id of the champion then, or "base"
+        champion=pa.string(),  # checkpoint_id of the champion after this decision, or "base"
+        challenger_pass_rate=pa.float64(),
+        champion_pass_rate=pa.float64(),
+        difference=pa.float64(),  # mean over tasks of the paired difference
+        lower_bound=pa.float64(),  # one-sided
+        confidence=pa.float64(),
+        num_tasks=pa.int64(),
+        night=pa.string(),
+        decided_at=_TIME,
+    ),
+    key=("policy", "number"),
+    statistics=("challenger", "champion", "night"),
+    landing_columns=("decided_at",),
+)
+
+LAKE_IDENTITY = TableSpec(
+    "identity",
+    _schema(fingerprint=pa.string(), made_at=_TIME),
+    key=("fingerprint",),
+    statistics=("fingerprint",),
+    landing_columns=("made_at",),
+)
+
+TABLES: dict[str, TableSpec] = {
+    spec.name: spec
+    for spec in (
+        RECORDS,
+        QUARANTINE,
+        TRAJECTORIES,
+        DUPLICATES,
+        SPLITS,
+        GROUPS,
+        WANTED,
+        JUDGEMENTS,
+        VERDICTS,
+        REWARDS,
+        LANES,
+        CONSUMED,
+        CHECKPOINTS,
+        EVALUATION,
+        SIGNALS,
+        DECISIONS,
+        LAKE_IDENTITY,
+    )
+}
+
+PURPOSES = ("production", "top_up", "evaluation")
+SPLIT_NAMES = ("train", "held_out", "audit")
+SKIP_REASONS = ("meta",)
+QUARANTINE_REASONS = (
+    "bad_json",  # not a JSON value
+    "bad_utf8",
+    "wrong_shape",  # JSON, but not what this format's records look like
+    "unknown_format",  # no format recognises the file; one row per file
+)
+DUPLICATE_KINDS = ("exact",)
+ELIGIBLE_REASONS = (
+    "exact_tokens",  # own policy, sampler's ids and logprobs, known version within the lag
+    "ids_missing",  # own policy, known version, but ids or logprobs were not logged
+    "other_model",
+    "unknown_model",  # the log names no model
+    "unknown_policy_version",
+    "off_line",  # a version that is not on the parent chain of tonight's run
+    "stale",  # lag above groups.max_policy_lag
+    "held_out_task",
+    "audit_task",
+    "evaluation_rollout",
+    "harness_fault",
+    "no_sampled_turn",
+)
+LANE_REASONS = (
+    "trained",  # in the batch of this night
+    "consumed",  # in a batch of an earlier night
+    "no_siblings",  # in no sealed group
+    "no_spread",  # all rewards of its group are equal
+    "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
+    "no_verdict",  # its siblings have a verdict and it has none
+    "no_reward",
+    "lane_off",  # its lane is not in training.lanes
+    "not_passed",  # sft takes winners only
+    "all_fail",
+)
+WANTED_REASONS = ("no_siblings", "no_spread")
+REWARD_REASONS = ("no_verdict", "no_score", "verifier_failed", "judge_failed", "harness_fault")
+DECISION_REASONS = (
+    "better",  # promote: lower bound of the paired difference above 0
+    "not_better",
+    "too_few_tasks",
+    "nothing_trained",
+    "no_harness",
+    "alarm",
+    "by_hand",
+    "marked",  # trained under a rule that cannot promote by itself
+)

@@ -1,0 +1,39 @@
+"""Shared fixtures: an opened workspace on tmp_path, with a fixed identity key so that ids in a test never change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# a library that asks for the number of cores must not fight the other test processes
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+from pipelines.workspace import KEYS, Workspace
+
+SHARED_LOGS = Path(__file__).resolve().parents[2] / "shared" / "logs"
+
+
+def make_workspace(folder: Path, config: str = "") -> Workspace:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "nightshift.toml").write_text(config, encoding="utf-8")
+    (folder / KEYS).mkdir(exist_ok=True)
+    for name, digit in (("identity", "11"), ("redaction", "22")):
+        (folder / KEYS / name).write_text(digit * 32 + "\n")
+    (folder / "rubrics").mkdir(exist_ok=True)
+    (folder / "rubrics" / "default.md").write_text("Reaching the goal wins.\n", encoding="utf-8")
+    return Workspace.open(folder)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return make_workspace(tmp_path / "workspace")
+
+
+@pytest.fixture
+def shared_logs() -> Path:
+    if not SHARED_LOGS.exists():
+        pytest.skip("the folder of real logs (shared/logs beside the checkout) is absent")
+    return SHARED_LOGS
