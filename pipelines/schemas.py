@@ -45,7 +45,7 @@ RECORDS = TableSpec(
         day=pa.string(),  # of this record by its own time, else the day of its first landing
         format=pa.string(),  # name in the format registry
         parser_version=pa.int32(),
-        skip_reason=pa.string(),  # null: it belongs to a trajectory; else one of SKIP_REASONS
+        skip_reason=pa.string(),  # null: it belongs to a trajectory; else one of reasons.SKIP_REASONS
         raw=pa.string(),  # the record as logged, redacted
         source=pa.string(),  # file, relative to the workspace where it lies inside it
         line=pa.int64(),  # first line of the record in its file, from 1
@@ -69,7 +69,7 @@ QUARANTINE = TableSpec(
         line=pa.int64(),
         byte_start=pa.int64(),
         byte_end=pa.int64(),
-        reason=pa.string(),  # one of QUARANTINE_REASONS
+        reason=pa.string(),  # one of reasons.QUARANTINE_REASONS
         detail=pa.string(),  # what the parser said, redacted
         raw=pa.string(),  # redacted, cut at 64 KiB
         landed_at=_TIME,
@@ -119,7 +119,7 @@ DUPLICATES = TableSpec(
     _schema(
         record_id=pa.string(),  # the record that was dropped
         trajectory_id=pa.string(),  # the trajectory that stands for it
-        kind=pa.string(),  # one of DUPLICATE_KINDS
+        kind=pa.string(),  # one of reasons.DUPLICATE_KINDS
         similarity=pa.float64(),  # 1.0 where exact
         day=pa.string(),
     ),
@@ -168,7 +168,7 @@ WANTED = TableSpec(
         task_key=pa.string(),
         task_id=pa.string(),
         harness=pa.string(),
-        reason=pa.string(),  # one of WANTED_REASONS
+        reason=pa.string(),  # one of reasons.WANTED_REASONS
         num_attempts=pa.int32(),
         rank=pa.int32(),  # 1 is the most useful
         night=pa.string(),
@@ -230,7 +230,7 @@ REWARDS = TableSpec(
         verifier_score=pa.int64(),  # the minimum over the verifiers; null where there is none
         passed=pa.bool_(),  # verifier_score >= pass_at; null without a verdict
         ruler_score=pa.int64(),  # null where not judged
-        reason=pa.string(),  # null, or one of REWARD_REASONS
+        reason=pa.string(),  # null, or one of reasons.REWARD_REASONS
         calibration_id=pa.string(),  # null: this judge and rubric were never calibrated
         sequence=pa.int64(),  # commit order: the newest row of a (trajectory, group, rubric) is in force
         night=pa.string(),
@@ -245,9 +245,9 @@ LANES = TableSpec(
         trajectory_id=pa.string(),
         night=pa.string(),
         eligible_for=pa.string(),  # stage 3, from provenance alone
-        eligible_reason=pa.string(),  # one of ELIGIBLE_REASONS
+        eligible_reason=pa.string(),  # one of reasons.ELIGIBLE_REASONS
         lane=pa.string(),  # stage 5, once rewards are known
-        lane_reason=pa.string(),  # one of LANE_REASONS
+        lane_reason=pa.string(),  # one of reasons.LANE_REASONS
         group_id=pa.string(),  # null where it is in no sealed group
         batch_id=pa.string(),  # null where it is in no batch
         advantage=pa.float64(),  # null where the group has none
@@ -338,7 +338,7 @@ DECISIONS = TableSpec(
         number=pa.int64(),  # 1, 2, …; the last row that names a champion is the champion (I13)
         policy=pa.string(),
         decision=pa.string(),  # promote | hold | rollback
-        reason=pa.string(),  # one of DECISION_REASONS
+        reason=pa.string(),  # one of reasons.DECISION_REASONS
         challenger=pa.string(),  # checkpoint_id; null where the night trained nothing
         measured_against=pa.string(),  # checkpoint_id of the champion then, or "base"
         champion=pa.string(),  # checkpoint_id of the champion after this decision, or "base"
@@ -386,52 +386,3 @@ TABLES: dict[str, TableSpec] = {
         LAKE_IDENTITY,
     )
 }
-
-PURPOSES = ("production", "top_up", "evaluation")
-SPLIT_NAMES = ("train", "held_out", "audit")
-SKIP_REASONS = ("meta",)
-QUARANTINE_REASONS = (
-    "bad_json",  # not a JSON value
-    "bad_utf8",
-    "wrong_shape",  # JSON, but not what this format's records look like
-    "unknown_format",  # no format recognises the file; one row per file
-)
-DUPLICATE_KINDS = ("exact",)
-ELIGIBLE_REASONS = (
-    "exact_tokens",  # own policy, sampler's ids and logprobs, known version within the lag
-    "ids_missing",  # own policy, known version, but ids or logprobs were not logged
-    "other_model",
-    "unknown_model",  # the log names no model
-    "unknown_policy_version",
-    "off_line",  # a version that is not on the parent chain of tonight's run
-    "stale",  # lag above groups.max_policy_lag
-    "held_out_task",
-    "audit_task",
-    "evaluation_rollout",
-    "harness_fault",
-    "no_sampled_turn",
-)
-LANE_REASONS = (
-    "trained",  # in the batch of this night
-    "consumed",  # in a batch of an earlier night
-    "no_siblings",  # in no sealed group
-    "no_spread",  # all rewards of its group are equal
-    "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
-    "no_verdict",  # its siblings have a verdict and it has none
-    "no_reward",
-    "lane_off",  # its lane is not in training.lanes
-    "not_passed",  # sft takes winners only
-    "all_fail",
-)
-WANTED_REASONS = ("no_siblings", "no_spread")
-REWARD_REASONS = ("no_verdict", "no_score", "verifier_failed", "judge_failed", "harness_fault")
-DECISION_REASONS = (
-    "better",  # promote: lower bound of the paired difference above 0
-    "not_better",
-    "too_few_tasks",
-    "nothing_trained",
-    "no_harness",
-    "alarm",
-    "by_hand",
-    "marked",  # trained under a rule that cannot promote by itself
-)

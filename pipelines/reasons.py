@@ -1,0 +1,55 @@
+"""Every enumerated word that a table may hold: purposes, splits, and the reasons why something went where it went.
+
+A count per reason is printed every night, so a reason is added here first and used second.
+"""
+
+from __future__ import annotations
+
+PURPOSES = ("production", "top_up", "evaluation")
+SPLIT_NAMES = ("train", "held_out", "audit")
+SKIP_REASONS = ("meta",)
+QUARANTINE_REASONS = (
+    "bad_json",  # not a JSON value
+    "bad_utf8",
+    "wrong_shape",  # JSON, but not what this format's records look like
+    "unknown_format",  # no format recognises the file; one row per file
+)
+DUPLICATE_KINDS = ("exact",)
+ELIGIBLE_REASONS = (
+    "exact_tokens",  # own policy, sampler's ids and logprobs, known version within the lag
+    "ids_missing",  # own policy, known version, but ids or logprobs were not logged
+    "other_model",
+    "unknown_model",  # the log names no model
+    "unknown_policy_version",
+    "off_line",  # a version that is not on the parent chain of tonight's run
+    "stale",  # lag above groups.max_policy_lag
+    "held_out_task",
+    "audit_task",
+    "evaluation_rollout",
+    "harness_fault",
+    "no_sampled_turn",
+)
+LANE_REASONS = (
+    "trained",  # in the batch of this night
+    "consumed",  # in a batch of an earlier night
+    "no_siblings",  # in no sealed group
+    "no_spread",  # all rewards of its group are equal
+    "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
+    "no_verdict",  # its siblings have a verdict and it has none
+    "no_reward",
+    "lane_off",  # its lane is not in training.lanes
+    "not_passed",  # sft takes winners only
+    "all_fail",
+)
+WANTED_REASONS = ("no_siblings", "no_spread")
+REWARD_REASONS = ("no_verdict", "no_score", "verifier_failed", "judge_failed", "harness_fault")
+DECISION_REASONS = (
+    "better",  # promote: lower bound of the paired difference above 0
+    "not_better",
+    "too_few_tasks",
+    "nothing_trained",
+    "no_harness",
+    "alarm",
+    "by_hand",
+    "marked",  # trained under a rule that cannot promote by itself
+)

@@ -1,0 +1,207 @@
+"""What each stage returns: plain numbers and ids, shown as asset metadata, by the command line and as JSON.
+
+Every report carries `versions`: the version of each table that the stage wrote, after it wrote. `why_nothing` says in
+one line why there was nothing to do, which is a normal result and no error; None where something was done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Common to all."""
+
+    versions: dict[str, int] = field(default_factory=dict)
+    """Table -> version."""
+    why_nothing: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landed(Report):
+    """Stage 1."""
+
+    records: int
+    """Records that are new in the lake, without the skipped."""
+    seen: int
+    """Records that were read again and known already."""
+    quarantined: int
+    """New rows in quarantine."""
+    skipped: int
+    """New records without a trajectory (enumerated reason)."""
+    formats: dict[str, int]
+    """Files by format, `unknown` for those of none."""
+    redactions: dict[str, int]
+    """Secrets replaced, by rule."""
+    days: list[str]
+    """Days of the new records, sorted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built(Report):
+    """Stage 2."""
+
+    days: list[str]
+    """Days that were rebuilt, sorted."""
+    trajectories: int
+    """Trajectories of those days."""
+    duplicates: int
+    """Records of those days that another trajectory stands for."""
+    faults: int
+    """Trajectories that ended in a harness fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sealed(Report):
+    """Stage 3, sealing."""
+
+    groups: int
+    """Groups sealed now."""
+    members: int
+    """Their members."""
+    waiting: int
+    """Trajectories that wait for siblings."""
+    splits: dict[str, int]
+    """Tasks by split, all that are known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview(Report):
+    """What the log is worth: sealed groups and those that would be sealed if tonight were now."""
+
+    trajectories: int
+    groups: int
+    groups_mixed: int
+    """Some members pass and some do not, by the outcome that the log carries."""
+    groups_all_pass: int
+    groups_all_fail: int
+    groups_unknown: int
+    """Groups without logged outcomes; a verifier may still tell."""
+    eligible_for: dict[str, int]
+    """Trajectories by lane, from provenance alone."""
+    reasons: dict[str, int]
+    """Trajectories by the reason of their lane."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedTasks(Report):
+    """Stage 3, last: what tomorrow's top-up should run."""
+
+    tasks: int
+    reasons: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored(Report):
+    """Stage 4."""
+
+    groups: int
+    """Groups that got rewards now."""
+    groups_mixed: int
+    groups_all_pass: int
+    groups_all_fail: int
+    verdicts: int
+    verifier_failures: int
+    judged: int
+    """Groups with a usable judgement, cached ones included."""
+    judge_failures: int
+    judge_requests: int
+    """Requests really sent."""
+    judge_cost_usd: float | None
+    agreement: float | None
+    """Share of pairs with different verdicts that the judge orders as the tests do (ties count half); None without pairs."""
+    agreement_pairs: int
+    mean_reward: float | None
+    """Over this call's rewards, in reward units."""
+    pass_rate: float | None
+    """Over this call's verdicts."""
+    rubric_hash: str
+    reasons: dict[str, int]
+    """Members without a reward, by reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen(Report):
+    """Stage 5."""
+
+    batch_ids: list[str]
+    """Batches that wait for training, this night's and those that an earlier, killed night left."""
+    groups: int
+    trajectories: int
+    rows: int
+    sampled_tokens: int
+    """Of the batches frozen now."""
+    lanes: dict[str, int]
+    """All trajectories that tonight considered, by lane."""
+    reasons: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained(Report):
+    """Stage 6."""
+
+    run_id: str | None
+    folder: Path | None
+    """The checkpoint folder; None where there was nothing to train."""
+    batch_ids: list[str]
+    reused: bool
+    """The same batches and configuration were trained before, and their checkpoint is returned."""
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered(Report):
+    """Stage 7."""
+
+    checkpoint_id: str | None
+    policy_version: str | None
+    version: int | None
+    reused: bool
+    mlflow_run_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated(Report):
+    """Stage 8."""
+
+    checkpoint_id: str | None
+    champion_id: str
+    eval_set: str
+    num_tasks: int
+    challenger_pass_rate: float | None
+    champion_pass_rate: float | None
+    failures: int
+    """Rollouts without a score (harness or verifier failed)."""
+    reused: int
+    """Results that were there already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Report):
+    """Stage 9."""
+
+    signals: dict[str, float | None]
+    alarms: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided(Report):
+    """Stage 10."""
+
+    number: int
+    decision: str
+    reason: str
+    challenger: str | None
+    champion: str
+    """checkpoint_id after the decision."""
+    policy_version: str
+    """Of the champion after the decision."""
+    challenger_pass_rate: float | None
+    champion_pass_rate: float | None
+    difference: float | None
+    lower_bound: float | None
+    num_tasks: int
+    reused: bool
+    """This challenger was decided on before."""
