@@ -37,3 +37,10 @@ def shared_logs() -> Path:
     if not SHARED_LOGS.exists():
         pytest.skip("the folder of real logs (shared/logs beside the checkout) is absent")
     return SHARED_LOGS
+
+
+@pytest.fixture(scope="session")
+def toy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.toy_model import make_toy_model
+
+    return make_toy_model(tmp_path_factory.mktemp("toy") / "model")
