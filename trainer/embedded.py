@@ -58,3 +58,7 @@ def _converted() -> Path:
     except OSError:  # another process converted it meanwhile
         shutil.rmtree(partial)
     return target
+
+
+if __name__ == "__main__":
+    print(resolve("embedded"))
