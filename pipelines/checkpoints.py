@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from pipelines import chain, lineage, training
 from pipelines.doors.registry import ARTIFACTS, Entry, Input, Registry
-from pipelines.errors import TrainingError
+from pipelines.errors import TrainingError, UnknownReferenceError
 from pipelines.ids import plain_hash
 from pipelines.reports import Registered, Trained
 from pipelines.schemas import CHECKPOINTS
@@ -56,7 +56,12 @@ def register(workspace: Workspace, night: str, trained: Trained | None = None) -
         trained = training.finish(workspace, plan, 0)
     if trained.folder is None:
         return Registered(
-            checkpoint_id=None, policy_version=None, version=None, reused=True, mlflow_run_id=None, why_nothing=trained.why_nothing
+            checkpoint_id=None,
+            policy_version=None,
+            version=None,
+            reused=True,
+            mlflow_run_id=None,
+            why_nothing=trained.why_nothing,
         )
     manifest = CheckpointManifest.read(trained.folder)
     held = _row(workspace, manifest.checkpoint_id)
@@ -84,6 +89,14 @@ def marks(workspace: Workspace, checkpoint_id: str) -> list[str]:
     """Why a checkpoint may not promote itself, sorted; empty where nothing is against it."""
     row = _row(workspace, checkpoint_id)
     return [] if row is None else sorted(row["marks"] or [])
+
+
+def night_of(workspace: Workspace, checkpoint_id: str) -> str:
+    """The night that a checkpoint was registered for."""
+    row = _row(workspace, checkpoint_id)
+    if row is None:
+        raise UnknownReferenceError(f"no checkpoint {checkpoint_id} in this lake; see `nightshift checkpoints`")
+    return row["night"]
 
 
 def registry(workspace: Workspace) -> Registry:

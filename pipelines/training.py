@@ -212,7 +212,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def _lane(pending: list[dict[str, Any]]) -> str:
     lanes = sorted({row["lane"] for row in pending})
     if len(lanes) > 1:
-        raise TrainingError(f"batches of the lanes {', '.join(lanes)} wait, and one run trains one lane; name one in training.lanes")
+        raise TrainingError(
+            f"batches of the lanes {', '.join(lanes)} wait, and one run trains one lane; name one in training.lanes"
+        )
     return lanes[0]
 
 
@@ -237,9 +239,7 @@ def _manifest(folder: Path) -> CheckpointManifest:
         raise TrainingError(f"{problem}; bring the folder back, or move {folder} away and run the same command again") from None
 
 
-def _write_run(
-    workspace: Workspace, night: str, folder: Path, run_id: str, batch_ids: list[str], lane: str, hashed: str
-) -> None:
+def _write_run(workspace: Workspace, night: str, folder: Path, run_id: str, batch_ids: list[str], lane: str, hashed: str) -> None:
     from pipelines.doors.engine import base_identity
 
     training, path = workspace.config.training, folder / RUN_FILE
