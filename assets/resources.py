@@ -11,9 +11,9 @@ from pathlib import Path
 
 import dagster as dg
 from dagster import AssetExecutionContext, PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
-from pipelines.training import TrainingPlan
 
 from pipelines.locks import waiting
+from pipelines.training import TrainingPlan
 from pipelines.workspace import Workspace
 
 WORKSPACE_VARIABLE = "NIGHTSHIFT_WORKSPACE"
@@ -75,9 +75,16 @@ class LocalTrainer(dg.ConfigurableResource):
 @contextmanager
 def _child(plan: TrainingPlan, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A child in a process group of its own, which never outlives the asset."""
-    process = subprocess.Popen(
-        plan.command, cwd=CHECKOUT, env={**os.environ, **plan.environment, **environment}, start_new_session=True
-    )
+    assert plan.log is not None, "a plan with a command has a folder"
+    with plan.log.open("wb") as log:  # its last line is quoted when the trainer dies; its progress comes through Pipes
+        process = subprocess.Popen(
+            plan.command,
+            cwd=plan.cwd,
+            env={**os.environ, **plan.environment, **environment},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:

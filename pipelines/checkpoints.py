@@ -7,11 +7,8 @@ checkpoint's folder stays, and the same command registers it later.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from pipelines import chain, lineage, training
 from pipelines.doors.registry import ARTIFACTS, Entry, Input, Registry
 from pipelines.errors import TrainingError, UnknownReferenceError
 from pipelines.ids import plain_hash
+from pipelines.locks import waiting
 from pipelines.reports import Registered, Trained
 from pipelines.schemas import CHECKPOINTS
 from pipelines.steps import reached
@@ -67,7 +65,7 @@ def register(workspace: Workspace, night: str, trained: Trained | None = None) -
     held = _row(workspace, manifest.checkpoint_id)
     if held is not None:
         return _registered(workspace, held, reused=True)
-    with _registering(workspace):  # two processes would make two versions: MLflow has no compare-and-set
+    with waiting(workspace.runs / LOCK_FILE):  # two processes would make two versions: MLflow has no compare-and-set
         row = _row_of(workspace, night, trained.folder, manifest)
         entry = _entry(workspace, trained.folder, manifest, row)
         version = registry(workspace).register(entry)
@@ -83,6 +81,12 @@ def of_night(workspace: Workspace, night: str) -> chain.Policy | None:
     """The checkpoint that stands for a night; None where it trained nothing."""
     found = workspace.queries.run("training/of_night", {"night": night, "policy": workspace.config.policy.name}).to_pylist()
     return chain.policy(workspace, found[0]["checkpoint_id"]) if found else None
+
+
+def listed(workspace: Workspace) -> list[dict[str, Any]]:
+    """All checkpoints by version: parent, batches, the gate's last decision with its numbers, and which one is champion."""
+    parameters = {"policy": workspace.config.policy.name, "champion": chain.champion(workspace).checkpoint_id}
+    return workspace.queries.run("checkpoints/listed", parameters).to_pylist()
 
 
 def marks(workspace: Workspace, checkpoint_id: str) -> list[str]:
@@ -151,7 +155,7 @@ def _row_of(workspace: Workspace, night: str, folder: Path, manifest: Checkpoint
 
 
 def _entry(workspace: Workspace, folder: Path, manifest: CheckpointManifest, row: dict[str, Any]) -> Entry:
-    edges = lineage.edges(workspace, manifest.batches)
+    edges = lineage.edges(workspace, manifest.checkpoint_id, manifest.batches)
     edges_file = folder.parent / EDGES_FILE
     partial = edges_file.with_name(EDGES_FILE + ".partial")
     pq.write_table(edges, partial)
@@ -208,14 +212,3 @@ def _metrics(path: Path) -> Sequence[tuple[str, float, int]]:
 def _run(folder: Path) -> dict[str, Any]:
     path = folder.parent / training.RUN_FILE
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-@contextmanager
-def _registering(workspace: Workspace) -> Iterator[None]:
-    workspace.runs.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(workspace.runs / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

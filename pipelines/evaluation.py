@@ -78,7 +78,7 @@ def load_set(workspace: Workspace, name: str) -> EvalSet | None:
 def evaluate(workspace: Workspace, night: str, *, clock: Clock | None = None) -> Evaluated:
     """Measure the night's challenger and the champion on the held-out tasks; what was measured before is reused.
 
-    `clock` gives the times of the recorded lines; None: now. Nothing trained, no harness or no set is a normal result.
+    `clock` gives the times of the recorded lines; None: `dated(night)`. Nothing trained, no harness or no set is a normal result.
     """
     challenger = checkpoints.of_night(workspace, night)
     if challenger is None:
@@ -135,6 +135,20 @@ def num_answers(workspace: Workspace, asked: EvalSet, checkpoint_id: str) -> int
     return sum(row["num_answers"] for row in _rates(workspace, asked, checkpoint_id))
 
 
+def dated(night: str) -> Clock:
+    """The clock of a night's rollouts: now, where it runs on its day or the day after, as nights do.
+
+    Any other night (run much later, or under a clock of its own, as in the demo) is dated from 23:00 of its day on, so
+    that its answers land in its own partition.
+    """
+    began = datetime.datetime.now(datetime.UTC)
+    day = datetime.date.fromisoformat(night)
+    if began.date() - day in (datetime.timedelta(0), datetime.timedelta(days=1)):
+        return lambda: datetime.datetime.now(datetime.UTC)
+    evening = datetime.datetime.combine(day, datetime.time(23), datetime.UTC)
+    return lambda: evening + (datetime.datetime.now(datetime.UTC) - began)
+
+
 def _measure(workspace: Workspace, asked: EvalSet, policies: Sequence[chain.Policy], night: str, clock: Clock | None) -> int:
     """Have the missing answers made and stored; returns how many were there."""
     from pipelines import harness
@@ -161,7 +175,7 @@ def _measure(workspace: Workspace, asked: EvalSet, policies: Sequence[chain.Poli
                 url=server.url,
                 model=server.model_for(policy),
                 seed=asked.seed,
-                clock=clock or _now,
+                clock=clock or dated(night),
             )
             if rollouts and all(rollout.fault == ENGINE_FAULT for rollout in rollouts):
                 raise HarnessError(
@@ -258,7 +272,3 @@ def _why_no_set(workspace: Workspace, name: str) -> str:
     if workspace.config.harness.entry is None:
         return "no harness is configured ([harness] entry), so no policy can be asked"
     return f"no {name} tasks are configured ([evaluation] {name})"
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -158,17 +159,37 @@ def rollback(workspace: Workspace) -> Decided:
 def repair_alias(workspace: Workspace) -> str | None:
     """Let MLflow's alias name the champion of the lake; None where it does, else in one line why it cannot.
 
-    Cheap where nothing is to be mended: an sqlite registry is looked at without importing MLflow.
+    Cheap where nothing is to be mended and the registry is sqlite, which is looked at without importing MLflow.
     """
-    champion = chain.champion(workspace)
-    registry = checkpoints.registry(workspace)
+    champion, registry = chain.champion(workspace), checkpoints.registry(workspace)
+    marker = _marker(workspace)
     try:
-        held = registry.champion()
-        if (held or 0) != champion.version:
+        if (registry.champion() or 0) != champion.version:
             registry.set_champion(champion.version)
+        marker.write_text(_followed(workspace, champion), encoding="utf-8")
     except RegistryError as problem:
+        marker.unlink(missing_ok=True)
         return str(problem)
     return None
+
+
+def repair_alias_if_behind(workspace: Workspace) -> str | None:
+    """`repair_alias` for the start of every command: asks a remote registry only where the last try is not known to hold."""
+    champion, marker = chain.champion(workspace), _marker(workspace)
+    if not checkpoints.registry(workspace).is_file and marker.exists():
+        if marker.read_text(encoding="utf-8") == _followed(workspace, champion):
+            return None
+    elif champion.version == 0 and not marker.exists():
+        return None  # nothing was ever promoted
+    return repair_alias(workspace)
+
+
+def _marker(workspace: Workspace) -> Path:
+    return workspace.folder / ".alias"
+
+
+def _followed(workspace: Workspace, champion: chain.Policy) -> str:
+    return f"{workspace.registry_uri} {champion.policy_version}\n"
 
 
 def _measured(

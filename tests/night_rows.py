@@ -18,7 +18,9 @@ NIGHT = "2026-11-20"
 RUBRIC = "rubric-1"
 
 
-def freeze(workspace: Workspace, batch_id: str, *, night: str = NIGHT, groups: Sequence[str] = ("grp_1",), again: bool = False) -> None:
+def freeze(
+    workspace: Workspace, batch_id: str, *, night: str = NIGHT, groups: Sequence[str] = ("grp_1",), again: bool = False
+) -> None:
     """A batch as the batches stage records it (its rows are the trainer's business)."""
     rows = [
         {"group_id": group, "rubric_hash": RUBRIC, "batch_id": batch_id, "lane": "grpo", "again": again, "night": night}
@@ -27,7 +29,9 @@ def freeze(workspace: Workspace, batch_id: str, *, night: str = NIGHT, groups: S
     workspace.lake.append_missing(CONSUMED.name, pa.Table.from_pylist(rows, schema=CONSUMED.schema))
 
 
-def write_checkpoint(folder: Path, run_id: str, batches: Sequence[str], *, parent: str | None = None, content: str = "weights") -> str:
+def write_checkpoint(
+    folder: Path, run_id: str, batches: Sequence[str], *, parent: str | None = None, content: str = "weights"
+) -> str:
     """A finished checkpoint folder; returns its checkpoint_id."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (("adapter_model.safetensors", content), ("adapter_config.json", "{}"), ("optimizer.safetensors", "state")):
@@ -87,9 +91,7 @@ def checkpoint_row(
     workspace.lake.append_missing(CHECKPOINTS.name, pa.Table.from_pylist([row], schema=CHECKPOINTS.schema))
 
 
-def answers(
-    workspace: Workspace, checkpoint_id: str, passes: Mapping[str, Sequence[bool | None]], *, night: str = NIGHT
-) -> None:
+def answers(workspace: Workspace, checkpoint_id: str, passes: Mapping[str, Sequence[bool | None]], *, night: str = NIGHT) -> None:
     """Stored answers to the workspace's held-out tasks: by task_id one pass per attempt, None where it failed."""
     asked = evaluation.load_set(workspace, evaluation.HELD_OUT)
     assert asked is not None

@@ -92,6 +92,11 @@ class Registry:
         self.policy = policy
         self.artifacts = artifacts
 
+    @property
+    def is_file(self) -> bool:
+        """The store is an sqlite file, which can be looked at without MLflow and without a network."""
+        return _sqlite_file(self.uri) is not None
+
     def find(self, checkpoint_id: str) -> Version | None:
         """The version that stands for a checkpoint; the first, should there be more."""
         with self._asking("looking for a checkpoint") as client:
