@@ -7,11 +7,8 @@ checkpoint's folder stays, and the same command registers it later.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,9 @@ import pyarrow.parquet as pq
 
 from pipelines import chain, lineage, training
 from pipelines.doors.registry import ARTIFACTS, Entry, Input, Registry
-from pipelines.errors import TrainingError
+from pipelines.errors import TrainingError, UnknownReferenceError
 from pipelines.ids import plain_hash
+from pipelines.locks import waiting
 from pipelines.reports import Registered, Trained
 from pipelines.schemas import CHECKPOINTS
 from pipelines.steps import reached
@@ -56,13 +54,18 @@ def register(workspace: Workspace, night: str, trained: Trained | None = None) -
         trained = training.finish(workspace, plan, 0)
     if trained.folder is None:
         return Registered(
-            checkpoint_id=None, policy_version=None, version=None, reused=True, mlflow_run_id=None, why_nothing=trained.why_nothing
+            checkpoint_id=None,
+            policy_version=None,
+            version=None,
+            reused=True,
+            mlflow_run_id=None,
+            why_nothing=trained.why_nothing,
         )
     manifest = CheckpointManifest.read(trained.folder)
     held = _row(workspace, manifest.checkpoint_id)
     if held is not None:
         return _registered(workspace, held, reused=True)
-    with _registering(workspace):  # two processes would make two versions: MLflow has no compare-and-set
+    with waiting(workspace.runs / LOCK_FILE):  # two processes would make two versions: MLflow has no compare-and-set
         row = _row_of(workspace, night, trained.folder, manifest)
         entry = _entry(workspace, trained.folder, manifest, row)
         version = registry(workspace).register(entry)
@@ -80,10 +83,24 @@ def of_night(workspace: Workspace, night: str) -> chain.Policy | None:
     return chain.policy(workspace, found[0]["checkpoint_id"]) if found else None
 
 
+def listed(workspace: Workspace) -> list[dict[str, Any]]:
+    """All checkpoints by version: parent, batches, the gate's last decision with its numbers, and which one is champion."""
+    parameters = {"policy": workspace.config.policy.name, "champion": chain.champion(workspace).checkpoint_id}
+    return workspace.queries.run("checkpoints/listed", parameters).to_pylist()
+
+
 def marks(workspace: Workspace, checkpoint_id: str) -> list[str]:
     """Why a checkpoint may not promote itself, sorted; empty where nothing is against it."""
     row = _row(workspace, checkpoint_id)
     return [] if row is None else sorted(row["marks"] or [])
+
+
+def night_of(workspace: Workspace, checkpoint_id: str) -> str:
+    """The night that a checkpoint was registered for."""
+    row = _row(workspace, checkpoint_id)
+    if row is None:
+        raise UnknownReferenceError(f"no checkpoint {checkpoint_id} in this lake; see `nightshift checkpoints`")
+    return row["night"]
 
 
 def registry(workspace: Workspace) -> Registry:
@@ -138,7 +155,7 @@ def _row_of(workspace: Workspace, night: str, folder: Path, manifest: Checkpoint
 
 
 def _entry(workspace: Workspace, folder: Path, manifest: CheckpointManifest, row: dict[str, Any]) -> Entry:
-    edges = lineage.edges(workspace, manifest.batches)
+    edges = lineage.edges(workspace, manifest.checkpoint_id, manifest.batches)
     edges_file = folder.parent / EDGES_FILE
     partial = edges_file.with_name(EDGES_FILE + ".partial")
     pq.write_table(edges, partial)
@@ -195,14 +212,3 @@ def _metrics(path: Path) -> Sequence[tuple[str, float, int]]:
 def _run(folder: Path) -> dict[str, Any]:
     path = folder.parent / training.RUN_FILE
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-@contextmanager
-def _registering(workspace: Workspace) -> Iterator[None]:
-    workspace.runs.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(workspace.runs / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -66,7 +66,9 @@ def _open(folder: Path) -> Workspace:
     workspace = Workspace.open(folder)
     from pipelines.promotion import repair_alias_if_behind
 
-    repair_alias_if_behind(workspace)
+    problem = repair_alias_if_behind(workspace)
+    if problem is not None:
+        print(f"nightshift: the alias in MLflow does not follow the champion yet: {problem}", file=sys.stderr)
     return workspace
 
 

@@ -88,7 +88,8 @@ def _resampled_means(values: NDArray[np.float64], draws: int, seed: int) -> NDAr
     for start in range(0, draws, rows):
         chosen = source.integers(0, len(values), size=(min(rows, draws - start), len(values)))
         parts.append(values[chosen].mean(axis=1))
-    return np.round(np.concatenate(parts), _DECIMALS)
+    means: NDArray[np.float64] = np.concatenate(parts)
+    return np.round(means, _DECIMALS).astype(np.float64)
 
 
 def _wilson(rate: float, size: int, confidence: float) -> tuple[float, float]:

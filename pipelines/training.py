@@ -8,14 +8,13 @@ and the checkpoint's manifest is believed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import orjson
 import tomli_w
 
-from pipelines import chain
+from pipelines import chain, locks
 from pipelines.errors import CheckpointRefusedError, TrainingError
 from pipelines.ids import plain_hash
 from pipelines.progress import bar
@@ -54,7 +53,7 @@ class TrainingPlan:
     """`runs/<run_id>`, None where there is nothing to train."""
     command: list[str]
     cwd: Path
-    env: dict[str, str]
+    environment: dict[str, str]
     """Variables to set for the child, beside those of this process."""
     done: bool
     """The checkpoint is there: do not launch, `finish` with exit code 0."""
@@ -66,6 +65,11 @@ class TrainingPlan:
     def checkpoint(self) -> Path | None:
         """Folder of the checkpoint that the run writes."""
         return None if self.folder is None else self.folder / CHECKPOINT
+
+    @property
+    def log(self) -> Path | None:
+        """Where whoever starts the command puts its output; its last line is quoted when it dies."""
+        return None if self.folder is None else self.folder / LOG_FILE
 
 
 def config_hash(workspace: Workspace) -> str:
@@ -107,24 +111,22 @@ def launch(
     """Run the trainer to its end and return its exit code (negative: the signal that killed it); 0 at once where done.
 
     `env` adds variables (Dagster Pipes' bootstrap); `on_step` gets each line of metrics.jsonl while the run goes on. The
-    child's output goes to `trainer.log` in the run's folder. TrainingError where another run holds the workspace.
+    child's output goes to `trainer.log` in the run's folder. BusyError where another run holds the workspace.
     """
     if plan.done or plan.folder is None or _finished(plan.folder):
         return EXIT_OK
-    with running(workspace) as lock, (plan.folder / LOG_FILE).open("wb") as log, ExitStack() as shown:
+    with one_at_a_time(workspace), (plan.folder / LOG_FILE).open("wb") as log, ExitStack() as shown:
         if _finished(plan.folder):  # by another process, between the look above and the lock
             return EXIT_OK
         metrics = plan.folder / METRICS_FILE
         metrics.unlink(missing_ok=True)
-        # the child holds the lock too: should this process be killed, its orphan still keeps a second run out
         child = subprocess.Popen(
             plan.command,
             cwd=plan.cwd,
-            env={**os.environ, **plan.env, **(env or {})},
+            env={**os.environ, **plan.environment, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            pass_fds=(lock,),
         )
         advance: Callable[[int], None] | None = None
         seen = 0
@@ -178,26 +180,9 @@ def finish(workspace: Workspace, plan: TrainingPlan, returncode: int) -> Trained
     )
 
 
-@contextmanager
-def running(workspace: Workspace) -> Iterator[int]:
-    """Hold the workspace for one trainer run; yields the lock's descriptor. TrainingError where another run holds it."""
-    workspace.runs.mkdir(parents=True, exist_ok=True)
-    path = workspace.runs / LOCK_FILE
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            raise TrainingError(
-                f"another trainer run is going on in this workspace (started by process {holder or 'unknown'}); "
-                "run the same command again when it has ended"
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def one_at_a_time(workspace: Workspace) -> AbstractContextManager[None]:
+    """Hold the workspace for one trainer run; BusyError names the process that holds it."""
+    return locks.alone(workspace.runs / LOCK_FILE, "a trainer run")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -212,15 +197,17 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def _lane(pending: list[dict[str, Any]]) -> str:
     lanes = sorted({row["lane"] for row in pending})
     if len(lanes) > 1:
-        raise TrainingError(f"batches of the lanes {', '.join(lanes)} wait, and one run trains one lane; name one in training.lanes")
+        raise TrainingError(
+            f"batches of the lanes {', '.join(lanes)} wait, and one run trains one lane; name one in training.lanes"
+        )
     return lanes[0]
 
 
 def _planned(folder: Path, run_id: str, batch_ids: list[str]) -> TrainingPlan:
     # waiting threads that spin take the cores from whatever else runs at night
-    env = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
     command = [sys.executable, "-m", "trainer", "--config", str(folder / RUN_FILE)]
-    return TrainingPlan(run_id, folder, command, CHECKOUT, env, done=_finished(folder), batch_ids=sorted(batch_ids))
+    return TrainingPlan(run_id, folder, command, CHECKOUT, environment, done=_finished(folder), batch_ids=sorted(batch_ids))
 
 
 def _finished(folder: Path) -> bool:
@@ -237,9 +224,7 @@ def _manifest(folder: Path) -> CheckpointManifest:
         raise TrainingError(f"{problem}; bring the folder back, or move {folder} away and run the same command again") from None
 
 
-def _write_run(
-    workspace: Workspace, night: str, folder: Path, run_id: str, batch_ids: list[str], lane: str, hashed: str
-) -> None:
+def _write_run(workspace: Workspace, night: str, folder: Path, run_id: str, batch_ids: list[str], lane: str, hashed: str) -> None:
     from pipelines.doors.engine import base_identity
 
     training, path = workspace.config.training, folder / RUN_FILE

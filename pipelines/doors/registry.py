@@ -92,6 +92,11 @@ class Registry:
         self.policy = policy
         self.artifacts = artifacts
 
+    @property
+    def is_file(self) -> bool:
+        """The store is an sqlite file, which can be looked at without MLflow and without a network."""
+        return _sqlite_file(self.uri) is not None
+
     def find(self, checkpoint_id: str) -> Version | None:
         """The version that stands for a checkpoint; the first, should there be more."""
         with self._asking("looking for a checkpoint") as client:
@@ -145,7 +150,9 @@ class Registry:
             if run.info.status == "FINISHED":
                 return run.info.run_id
             client.delete_run(run.info.run_id)  # half-made by a process that was killed
-        run_id = client.create_run(experiment_id, run_name=entry.run_name, tags={**entry.tags, TAG: entry.checkpoint_id}).info.run_id
+        run_id = client.create_run(
+            experiment_id, run_name=entry.run_name, tags={**entry.tags, TAG: entry.checkpoint_id}
+        ).info.run_id
         metrics = [Metric(name, value, entry.timestamp, step) for name, value, step in entry.metrics]
         client.log_batch(run_id, params=[Param(name, value) for name, value in entry.params.items()])
         for start in range(0, len(metrics), _METRICS_PER_REQUEST):

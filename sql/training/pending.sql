@@ -1,12 +1,12 @@
 -- Batches that are frozen and in no checkpoint yet: what tonight's run trains on.
-select
+SELECT
     consumed.batch_id,
-    min(consumed.lane) as lane,
-    min(consumed.night) as night,
-    bool_or(consumed.again) as again
-from batches.consumed as consumed
-where consumed.batch_id not in (
-    select unnest(checkpoints.batches) from checkpoints.checkpoints as checkpoints
+    min(consumed.lane) AS lane,
+    min(consumed.night) AS night,
+    bool_or(consumed.again) AS again
+FROM batches.consumed AS consumed
+WHERE consumed.batch_id NOT IN (
+    SELECT unnest(checkpoints.batches) FROM checkpoints.checkpoints AS checkpoints
 )
-group by consumed.batch_id
-order by consumed.batch_id
+GROUP BY consumed.batch_id
+ORDER BY consumed.batch_id
