@@ -23,6 +23,7 @@ ELIGIBLE_REASONS = (
     "unknown_policy_version",
     "off_line",  # a version that is not on the parent chain of tonight's run
     "stale",  # lag above groups.max_policy_lag
+    "split_pending",  # its task has no split yet: nothing may be trained on it before it has one
     "held_out_task",
     "audit_task",
     "evaluation_rollout",
