@@ -37,13 +37,15 @@ from trainer.contract import ROWS_FILE
 _MEMBERS = pa.schema([("batch_id", pa.string()), ("group_id", pa.string()), ("trajectory_id", pa.string())])
 
 
-def edges(workspace: Workspace, checkpoint_id: str) -> pa.Table:
+def edges(workspace: Workspace, checkpoint_id: str, batches: Sequence[str] | None = None) -> pa.Table:
     """Every edge from a checkpoint to the log lines that its own run learned from, in a total order.
 
     Columns: checkpoint_id, batch_id, group_id, trajectory_id, record_id, source, line. What its parents learned is theirs.
+    `batches`: those of a checkpoint that is not registered yet; None: as it was registered.
     """
-    row = _checkpoint(workspace, checkpoint_id)
-    return _edges(workspace, [(checkpoint_id, batch_id) for batch_id in row["batches"] or ()])
+    if batches is None:
+        batches = _checkpoint(workspace, checkpoint_id)["batches"] or ()
+    return _edges(workspace, [(checkpoint_id, batch_id) for batch_id in batches])
 
 
 def backward(workspace: Workspace, ref: str) -> dict[str, Any]:
@@ -124,8 +126,7 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
         "split": splits[0]["split"] if splits else None,
         "eligible_for": lanes["eligible_for"],
         "eligible_reason": lanes["eligible_reason"],
-        "group": group
-        and {**group, "siblings": [m["trajectory_id"] for m in members if m["trajectory_id"] != trajectory_id]},
+        "group": group and {**group, "siblings": [m["trajectory_id"] for m in members if m["trajectory_id"] != trajectory_id]},
         "verdicts": _rows(workspace, VERDICTS.name, trajectory_id=trajectory_id),
         "rewards": sorted(_rows(workspace, REWARDS.name, trajectory_id=trajectory_id), key=lambda row: row["sequence"]),
         "judgements": [_judged(judgement, trajectory_id) for judgement in judgements],
@@ -143,7 +144,11 @@ def _of_checkpoint(workspace: Workspace, ref: str) -> dict[str, Any]:
         current = known.get(current["parent"] or chain.BASE) or _base(workspace, current["policy"])
         parents.append(_shown(current))
     pairs = [(row["checkpoint_id"], batch_id) for batch_id in row["batches"] or ()]
-    return {**_made_from(ref, _edges(workspace, pairs), sorted(row["batches"] or ())), "checkpoint": _shown(row), "parents": parents}
+    return {
+        **_made_from(ref, _edges(workspace, pairs), sorted(row["batches"] or ())),
+        "checkpoint": _shown(row),
+        "parents": parents,
+    }
 
 
 def _checkpoint(workspace: Workspace, ref: str) -> dict[str, Any]:

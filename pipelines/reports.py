@@ -207,3 +207,5 @@ class Decided(Report):
     num_tasks: int
     reused: bool
     """This challenger was decided on before."""
+    alias_problem: str | None = None
+    """Why MLflow's alias does not follow yet, in one line; None where it does. The lake's row holds all the same."""

@@ -98,6 +98,11 @@ class Lake:
             return schema.empty_table()
         return _read(handle, spec, columns, filter)
 
+    def num_rows(self, name: str) -> int:
+        """Rows of the newest version, counted from the files' footers."""
+        handle = self.handle(name)
+        return 0 if handle is None else handle.to_pyarrow_dataset().count_rows()
+
     def sequence(self, name: str, app_id: str) -> int:
         """Last committed sequence of an app id; 0 where it never committed."""
         handle = self.handle(name)
