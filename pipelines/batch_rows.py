@@ -94,9 +94,7 @@ def sequences_of(calls: str, num_sampled_tokens: int) -> Sequences:
     return Sequences(token_ids, num_sampled, logprobs)
 
 
-def table_of(
-    members: Sequence[Member], *, identity: Identity, lane: str, base_model: str, tokenizer_hash: str
-) -> pa.Table:
+def table_of(members: Sequence[Member], *, identity: Identity, lane: str, base_model: str, tokenizer_hash: str) -> pa.Table:
     """Rows of a batch in the order of the members, calls in theirs, with their hashes. At least one member."""
     flat = [
         (member, turn, ids, count, logged)
