@@ -136,9 +136,7 @@ def _facts(value: Any) -> Facts:
     if call.outcome is not None and not 0 <= call.outcome <= 1:
         raise BadPieceError("wrong_shape", f"outcome {call.outcome} is outside [0, 1]")
     started = utc(call.started_at)
-    return Facts(
-        vendor_id=call.call_id, attempt_ref=call.attempt_id, time=utc(call.ended_at) if call.ended_at else started
-    )
+    return Facts(vendor_id=call.call_id, attempt_ref=call.attempt_id, time=utc(call.ended_at) if call.ended_at else started)
 
 
 def _order(pair: tuple[dict[str, Any], StoredRecord]) -> tuple[Any, ...]:
