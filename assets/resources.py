@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-from dagster import AssetExecutionContext, PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
+from pipelines.training import TrainingPlan, launch
 
 from pipelines.locks import waiting
-from pipelines.training import TrainingPlan
 from pipelines.workspace import Workspace
 
 WORKSPACE_VARIABLE = "NIGHTSHIFT_WORKSPACE"
@@ -57,37 +54,15 @@ class NightLock(dg.ConfigurableResource):
 class LocalTrainer(dg.ConfigurableResource):
     """Launches the trainer as a child process with a Dagster Pipes connection; nothing but reporting goes through it."""
 
-    def run(self, context: AssetExecutionContext, plan: TrainingPlan) -> tuple[int, dg.MaterializeResult]:
-        """Run the plan's command to its end; returns the exit code (-n: killed by signal n) and what the child reported."""
-        with (
-            open_pipes_session(
-                context=context,
-                context_injector=PipesTempFileContextInjector(),
-                message_reader=PipesTempFileMessageReader(),
-            ) as pipes,
-            _child(plan, pipes.get_bootstrap_env_vars()) as process,
-        ):
-            returncode = process.wait()
-        results = [result for result in pipes.get_results() if isinstance(result, dg.MaterializeResult)]
-        return returncode, results[-1] if results else dg.MaterializeResult()
-
-
-@contextmanager
-def _child(plan: TrainingPlan, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A child in a process group of its own, which never outlives the asset."""
-    assert plan.log is not None, "a plan with a command has a folder"
-    with plan.log.open("wb") as log:  # its last line is quoted when the trainer dies; its progress comes through Pipes
-        process = subprocess.Popen(
-            plan.command,
-            cwd=plan.cwd,
-            env={**os.environ, **plan.environment, **environment},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
+    def run(
+        self, context: dg.AssetExecutionContext, workspace: Workspace, plan: TrainingPlan
+    ) -> tuple[int, dg.MaterializeResult]:
+        """Run the plan to its end; returns the exit code (-n: killed by signal n) and what the child reported."""
+        with dg.open_pipes_session(
+            context=context,
+            context_injector=dg.PipesTempFileContextInjector(),
+            message_reader=dg.PipesTempFileMessageReader(),
+        ) as pipes:
+            returncode = launch(workspace, plan, env=pipes.get_bootstrap_env_vars())
+        reported = [result for result in pipes.get_results() if isinstance(result, dg.MaterializeResult)]
+        return returncode, reported[-1] if reported else dg.MaterializeResult()

@@ -23,12 +23,11 @@ def build(days: dg.DailyPartitionsDefinition) -> list[dg.AssetsDefinition]:
         from pipelines import training
 
         opened = workspace.open()
-        with training.one_at_a_time(opened):
-            plan = training.plan(opened, context.partition_key)
-            if plan.done or plan.why_nothing is not None:
-                return dg.MaterializeResult(metadata=facts(training.finish(opened, plan, 0)))
-            returncode, reported = trainer.run(context, plan)
-            report = training.finish(opened, plan, returncode)
+        plan = training.plan(opened, context.partition_key)
+        if plan.done or plan.why_nothing is not None:
+            return dg.MaterializeResult(metadata=facts(training.finish(opened, plan, 0)))
+        returncode, reported = trainer.run(context, opened, plan)
+        report = training.finish(opened, plan, returncode)
         return dg.MaterializeResult(metadata={**(reported.metadata or {}), **facts(report)})
 
     return [run]

@@ -54,7 +54,7 @@ def run_demo(*, nights: int, seed: int, folder: Path | None = None, control: str
         last = told[-1]["night"]
         after = before if champion.checkpoint_id == chain.BASE else _audited(workspace, champion.checkpoint_id, last)
     curve = _draw(workspace, told, before, after)
-    story = lineage.ask(workspace, champion.policy_version) if champion.checkpoint_id != chain.BASE else None
+    story = lineage.backward(workspace, champion.policy_version) if champion.checkpoint_id != chain.BASE else None
     return {
         "seed": seed,
         "control": control,

@@ -30,7 +30,7 @@ ELIGIBLE_REASONS = (
     "harness_fault",
     "no_sampled_turn",
 )
-LANE_REASONS = (
+LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of ELIGIBLE_REASONS
     "trained",  # in the batch of this night
     "consumed",  # in a batch of an earlier night
     "no_siblings",  # in no sealed group
@@ -38,6 +38,7 @@ LANE_REASONS = (
     "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
     "no_verdict",  # its siblings have a verdict and it has none
     "no_reward",
+    "row_refused",  # its logged tokens do not make a training row (I7)
     "lane_off",  # its lane is not in training.lanes
     "not_passed",  # sft takes winners only
     "all_fail",

@@ -158,7 +158,7 @@ def _row(workspace: Workspace, attempt_key: str, records: list[dict[str, Any]]) 
 def _attempt(format_name: str, records: list[dict[str, Any]]) -> Attempt:
     stored = [StoredRecord(record_id=record["record_id"], raw=record["raw"]) for record in records]
     try:
-        return registry.named(format_name).attempt(stored)
+        return registry.by_name(format_name).attempt(stored)
     except ValueError as problem:
         first = stored[0].record_id
         raise LakeError(

@@ -1,0 +1,20 @@
+-- Counts over the rewards of one call: groups by verdicts, sums for the means.
+WITH per_group AS (
+    SELECT
+        group_id,
+        count(*) FILTER (WHERE passed) AS num_passed,
+        count(passed) AS num_verdicts
+    FROM rows_added
+    GROUP BY group_id
+)
+SELECT
+    count(*) AS num_groups,
+    count(*) FILTER (WHERE num_passed > 0 AND num_passed < num_verdicts) AS groups_mixed,
+    count(*) FILTER (WHERE num_verdicts > 0 AND num_passed = num_verdicts) AS groups_all_pass,
+    count(*) FILTER (WHERE num_verdicts > 0 AND num_passed = 0) AS groups_all_fail,
+    (SELECT sum(reward) FROM rows_added) AS sum_rewards,
+    (SELECT count(reward) FROM rows_added) AS num_rewards,
+    (SELECT count(*) FILTER (WHERE passed) FROM rows_added) AS num_passed,
+    (SELECT count(passed) FROM rows_added) AS num_verdicts
+FROM per_group
+ORDER BY num_groups
