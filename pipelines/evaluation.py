@@ -151,13 +151,13 @@ def dated(night: str) -> Clock:
 
 def _measure(workspace: Workspace, asked: EvalSet, policies: Sequence[chain.Policy], night: str, clock: Clock | None) -> int:
     """Have the missing answers made and stored; returns how many were there."""
-    from pipelines import harness
-    from pipelines.doors.engine import engine
-
     missing = {policy.checkpoint_id: _missing(workspace, asked, policy.checkpoint_id) for policy in policies}
     reused = sum(num_answers(workspace, asked, policy.checkpoint_id) for policy in policies)
     if not any(missing.values()):
         return reused
+    from pipelines import harness
+    from pipelines.doors.engine import engine
+
     log = workspace.folder / "logs" / f"evaluation-{night}.jsonl"
     log.parent.mkdir(parents=True, exist_ok=True)
     with engine(workspace) as server:

@@ -152,7 +152,12 @@ class Lake:
 
         def compute(snapshot: Snapshot) -> pa.Table:
             held = snapshot.read(columns=key)
-            return rows if held.num_rows == 0 else rows.join(held, keys=key, join_type="left anti")
+            if held.num_rows == 0:
+                return rows
+            # keys alone are joined: Arrow refuses to carry list columns through a join
+            numbered = rows.select(key).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+            missing = numbered.join(held, keys=key, join_type="left anti").column("row")
+            return rows.take(missing.combine_chunks().sort())
 
         return self.append_computed(name, compute)
 

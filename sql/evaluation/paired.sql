@@ -3,8 +3,8 @@
 SELECT
     challenger.task_key,
     count(*) AS num_attempts,
-    sum(cast(challenger.passed AS integer)) AS challenger_passes,
-    sum(cast(champion.passed AS integer)) AS champion_passes
+    count(*) FILTER (WHERE challenger.passed) AS challenger_passes,
+    count(*) FILTER (WHERE champion.passed) AS champion_passes
 FROM evaluation.results AS challenger
 INNER JOIN evaluation.results AS champion
     ON champion.task_key = challenger.task_key

@@ -81,7 +81,10 @@ def test_the_parent_is_asked_for_once(tmp_path: Path) -> None:
     other = training.plan(workspace, NIGHT)
     assert other.folder is not None
     written = tomllib.loads((other.folder / "run.toml").read_text())
-    assert (written["parent_id"], written["parent_folder"]) == ("ckp_other", str(workspace.folder / "runs/run_ckp_other/checkpoint"))
+    assert (written["parent_id"], written["parent_folder"]) == (
+        "ckp_other",
+        str(workspace.folder / "runs/run_ckp_other/checkpoint"),
+    )
 
 
 def test_a_finished_run_is_reused_and_its_run_toml_left_alone(workspace: Workspace) -> None:
