@@ -31,7 +31,9 @@ def night_rows(folder: Path, num_groups: int, num_members: int, seed: int = 0) -
     rows = []
     for group in range(num_groups):
         number, other = draw.randint(10000, 99999), draw.randint(10000, 99999)
-        ticket = f"{draw.choice(openings)} {number}, my customer number is {other}. " + " ".join(draw.sample(endings, draw.randint(1, 3)))
+        ticket = f"{draw.choice(openings)} {number}, my customer number is {other}. " + " ".join(
+            draw.sample(endings, draw.randint(1, 3))
+        )
         messages = [
             {"role": "system", "content": "Reply with only ORDER: and the order number."},
             {"role": "user", "content": "Parcel 48213 is late."},
@@ -41,7 +43,9 @@ def night_rows(folder: Path, num_groups: int, num_members: int, seed: int = 0) -
         prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
         for member in range(num_members):
             told = draw.choice([number, other, draw.randint(10000, 99999)])
-            text = draw.choice(["ORDER: {}<|im_end|>", "ORDER: {} and the customer is", "The order number is {} for", "{}<|im_end|>"])
+            text = draw.choice(
+                ["ORDER: {}<|im_end|>", "ORDER: {} and the customer is", "The order number is {} for", "{}<|im_end|>"]
+            )
             answer = tokenizer.encode(text.format(told), add_special_tokens=False)[:12]
             rows.append(
                 Row(
@@ -77,11 +81,20 @@ def main() -> None:
     folder = resolve("embedded")
     rows = night_rows(folder, options.groups, options.members)
     lengths = [len(row.token_ids) for row in rows]
-    print(f"{len(rows)} rows of {min(lengths)}-{max(lengths)} tokens, {sum(len(row.sampled_at) for row in rows)} sampled, {torch.get_num_threads()} threads")
+    print(
+        f"{len(rows)} rows of {min(lengths)}-{max(lengths)} tokens, {sum(len(row.sampled_at) for row in rows)} sampled, {torch.get_num_threads()} threads"
+    )
     with tempfile.TemporaryDirectory() as temporary:
         path = write_run(
-            Path(temporary), [Path("none")], folder, base_model_name=NAME, learning_rate=4e-4, lora_rank=16, lora_alpha=32,
-            groups_per_step=4, epochs=1,
+            Path(temporary),
+            [Path("none")],
+            folder,
+            base_model_name=NAME,
+            learning_rate=4e-4,
+            lora_rank=16,
+            lora_alpha=32,
+            groups_per_step=4,
+            epochs=1,
         )
         run = RunConfig.read(path)
         model = BaseModel(folder, NAME, tokenizer_hash(folder), 49152, 8192)

@@ -70,13 +70,17 @@ class Parent:
             ("tokenizer_hash", manifest.tokenizer_hash, model.tokenizer_hash),
         ):
             if found != wanted:
-                raise CheckpointRefusedError(f"parent {folder}: its {name} is {found!r}, the run needs {wanted!r}; name its own parent")
+                raise CheckpointRefusedError(
+                    f"parent {folder}: its {name} is {found!r}, the run needs {wanted!r}; name its own parent"
+                )
         for file in (ADAPTER_FILE, CONFIG_FILE):
             if file not in manifest.files:
                 raise CheckpointRefusedError(f"parent {folder}: its manifest names no {file}; train from another checkpoint")
         pickled = sorted(path.name for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pth", ".pkl", ".pickle"})
         if pickled:
-            raise CheckpointRefusedError(f"{folder / pickled[0]}: pickled files are refused; only safetensors are read, remove it")
+            raise CheckpointRefusedError(
+                f"{folder / pickled[0]}: pickled files are refused; only safetensors are read, remove it"
+            )
         cls._verify_config(folder, run)
         return cls(folder, manifest)
 
@@ -187,7 +191,9 @@ class Policy:
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 if tensors[name].shape != parameter.shape:
-                    raise CheckpointRefusedError(f"{parent.folder / ADAPTER_FILE}: tensor {name} has another shape than the model's")
+                    raise CheckpointRefusedError(
+                        f"{parent.folder / ADAPTER_FILE}: tensor {name} has another shape than the model's"
+                    )
                 parameter.copy_(tensors[name])
 
     def save(self, folder: Path) -> None:

@@ -105,7 +105,9 @@ def _step(run: RunConfig, rows: list[Row], policy: Policy, optimizer: Optimizer,
         loss = losses.step_loss(of_token.loss, weights, num_tokens)
         if not bool(torch.isfinite(loss)):
             broken = ~torch.isfinite(of_token.loss.detach() * weights)
-            raise _diverged(f"the loss is {float(loss)}", number, [tree.rows[int(i)] for i in torch.from_numpy(tree.row_of)[broken].unique()])
+            raise _diverged(
+                f"the loss is {float(loss)}", number, [tree.rows[int(i)] for i in torch.from_numpy(tree.row_of)[broken].unique()]
+            )
         loss.backward()
         total += float(loss.detach())
         seen.append(of_token)

@@ -59,6 +59,13 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
     return [found[path] for path in sorted(found)], problems
 
 
+def paths_of(workspace: Workspace) -> list[Path]:
+    """The files of [[sources]] as they are now, each once, sorted, none opened: what the sensor watches."""
+    entries = workspace.config.sources
+    present = [entry for entry in entries if workspace.path(entry.path).exists()]
+    return sorted({path for entry in present for path in _files(workspace, workspace.path(entry.path), entry.glob)})
+
+
 def settings_of(workspace: Workspace, source: str) -> SourceConfig | None:
     """The [[sources]] entry that a record's `source` lies under (the deepest of several); None where there is none."""
     path = workspace.path(source).resolve()
