@@ -212,7 +212,10 @@ def test_wanted_names_tasks_without_siblings_or_spread(tmp_path: Path) -> None:
     for _ in range(2):
         assert want(workspace, NIGHT).reasons == {"no_siblings": 1, "no_spread": 1}
     wanted = sorted(rows_of(workspace, WANTED.name), key=lambda row: row["rank"])
-    assert [(row["rank"], row["task_id"], row["reason"]) for row in wanted] == [(1, "alone", "no_siblings"), (2, "flat", "no_spread")]
+    assert [(row["rank"], row["task_id"], row["reason"]) for row in wanted] == [
+        (1, "alone", "no_siblings"),
+        (2, "flat", "no_spread"),
+    ]
 
 
 def chain_of(workspace: Workspace, length: int) -> None:

@@ -176,7 +176,9 @@ def test_the_same_rows_whatever_the_order_and_the_files(
     assert shuffled.queries.run("trajectories/unaccounted").num_rows == 0
 
 
-@pytest.mark.parametrize("step", [f"{t}:{when}_commit" for t in (TRAJECTORIES.name, DUPLICATES.name) for when in ("before", "after")])
+@pytest.mark.parametrize(
+    "step", [f"{t}:{when}_commit" for t in (TRAJECTORIES.name, DUPLICATES.name) for when in ("before", "after")]
+)
 def test_killed_at_any_step_the_next_build_heals_it(step: str, tmp_path: Path) -> None:
     folders = [tmp_path / "killed", tmp_path / "whole"]
     for folder in folders:
