@@ -77,6 +77,11 @@ def want(workspace: Workspace, night: str) -> WantedTasks:
     )
 
 
+def wanted_tasks(workspace: Workspace) -> list[dict[str, Any]]:
+    """Rows of the newest night's `groups/wanted`, the most useful first; empty before the first night."""
+    return workspace.queries.run("groups/wanted_tasks").to_pylist()
+
+
 def violations(workspace: Workspace) -> pa.Table:
     """Breaches of I4 and of sealing: (group_id, violation), empty where all is well. For the asset check and doctor."""
     groups = workspace.config.groups
