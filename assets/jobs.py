@@ -7,6 +7,7 @@ NIGHT, of which dagster.yaml lets one run at a time: a second tick waits in the 
 
 import datetime
 import hashlib
+import zoneinfo
 from pathlib import Path
 
 import dagster as dg
@@ -52,7 +53,8 @@ def build(config: Config, folder: Path, days: dg.DailyPartitionsDefinition) -> t
         description="The night of the day before the tick. Missed while off: the newest missed tick is run once.",
     )
     def every_night(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-        night = (context.scheduled_execution_time.date() - datetime.timedelta(days=1)).isoformat()
+        tick = context.scheduled_execution_time.astimezone(zoneinfo.ZoneInfo(config.schedule.timezone))
+        night = (tick.date() - datetime.timedelta(days=1)).isoformat()
         return dg.RunRequest(run_key=f"night-{context.scheduled_execution_time.isoformat()}", partition_key=night)
 
     @dg.sensor(
