@@ -21,7 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any free one, see the ready file")
     parser.add_argument("--ready-file", type=Path, help="JSON with url, pid and base model, written when requests are answered")
-    parser.add_argument("--end-with-stdin", action="store_true", help="end when standard input closes, as it does when the starter dies")
+    parser.add_argument(
+        "--end-with-stdin", action="store_true", help="end when standard input closes, as it does when the starter dies"
+    )
     asked = parser.parse_args(arguments)
 
     import uvicorn

@@ -139,7 +139,9 @@ class ServedPolicy:
         """Decoded text, without special tokens."""
         return self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def keep_prefix(self, prefixes: Prefixes, token_ids: tuple[int, ...], layers: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    def keep_prefix(
+        self, prefixes: Prefixes, token_ids: tuple[int, ...], layers: list[tuple[torch.Tensor, torch.Tensor]]
+    ) -> None:
         """Keep the keys and values of a beginning, and let the longest unused ones go where there are too many."""
         prefixes.kept[token_ids] = layers
         total = sum(len(kept) for each in self.prefixes.values() for kept in each.kept)
@@ -165,7 +167,7 @@ class ServedPolicy:
         return weight
 
     def _read(self, name: str, folder: Path) -> Adapter:
-        from peft import LoraConfig
+        from peft import LoraConfig, PeftConfig
 
         if not (folder / ADAPTER_CONFIG).exists() or not (folder / ADAPTER_FILE).exists():
             raise AdapterRefusedError(f"{folder} holds no {ADAPTER_CONFIG} with {ADAPTER_FILE}: name a checkpoint folder")
@@ -176,9 +178,10 @@ class ServedPolicy:
                 raise AdapterRefusedError(str(problem)) from None
             if manifest.tokenizer_hash != self.tokenizer_hash or manifest.base_model != self.name:
                 raise AdapterRefusedError(f"{folder} was trained on {manifest.base_model}, and {self.name} is served here")
-        config = LoraConfig.from_pretrained(str(folder))
+        config = PeftConfig.from_pretrained(str(folder))
         if (
-            config.use_dora
+            not isinstance(config, LoraConfig)
+            or config.use_dora
             or config.bias != "none"
             or config.modules_to_save
             or config.rank_pattern
@@ -202,7 +205,9 @@ class ServedPolicy:
                 shape = tuple(self._weight(module).shape)
                 down, up = found.pop("lora_A"), found.pop("lora_B")
             except (AttributeError, KeyError):
-                raise AdapterRefusedError(f"{folder / ADAPTER_FILE}: {module} is no LoRA pair of a module of {self.name}") from None
+                raise AdapterRefusedError(
+                    f"{folder / ADAPTER_FILE}: {module} is no LoRA pair of a module of {self.name}"
+                ) from None
             if found or (up.shape[0], down.shape[1]) != shape or up.shape[1] != down.shape[0]:
                 raise AdapterRefusedError(f"{folder / ADAPTER_FILE}: {module} does not fit {self.name}, whose weight is {shape}")
             factors[module] = (down, up)
