@@ -167,7 +167,7 @@ class ServedPolicy:
         return weight
 
     def _read(self, name: str, folder: Path) -> Adapter:
-        from peft import LoraConfig
+        from peft import LoraConfig, PeftConfig
 
         if not (folder / ADAPTER_CONFIG).exists() or not (folder / ADAPTER_FILE).exists():
             raise AdapterRefusedError(f"{folder} holds no {ADAPTER_CONFIG} with {ADAPTER_FILE}: name a checkpoint folder")
@@ -178,9 +178,10 @@ class ServedPolicy:
                 raise AdapterRefusedError(str(problem)) from None
             if manifest.tokenizer_hash != self.tokenizer_hash or manifest.base_model != self.name:
                 raise AdapterRefusedError(f"{folder} was trained on {manifest.base_model}, and {self.name} is served here")
-        config = LoraConfig.from_pretrained(str(folder))
+        config = PeftConfig.from_pretrained(str(folder))
         if (
-            config.use_dora
+            not isinstance(config, LoraConfig)
+            or config.use_dora
             or config.bias != "none"
             or config.modules_to_save
             or config.rank_pattern
