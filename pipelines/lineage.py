@@ -45,9 +45,8 @@ def edges(workspace: Workspace, checkpoint_id: str, batches: Sequence[str] | Non
     Columns: checkpoint_id, batch_id, group_id, trajectory_id, record_id, source, line. What its parents learned is theirs.
     `batches`: those of a checkpoint that is not registered yet; None: as it was registered.
     """
-    if batches is None:
-        batches = _checkpoint(workspace, checkpoint_id)["batches"] or ()
-    return _edges(workspace, [(checkpoint_id, batch_id) for batch_id in batches])
+    own: Sequence[str] = _checkpoint(workspace, checkpoint_id)["batches"] or () if batches is None else batches
+    return _edges(workspace, [(checkpoint_id, batch_id) for batch_id in own])
 
 
 def backward(workspace: Workspace, ref: str) -> dict[str, Any]:
@@ -223,7 +222,7 @@ def _used(workspace: Workspace, trajectories: list[str]) -> dict[str, Any]:
     held = workspace.queries.run("lineage/batches_of", tables={"asked": asked})
     candidates = _distinct(held, "batch_id")
     found = _edges(workspace, [(None, batch_id) for batch_id in candidates])
-    within = found.filter(pc.is_in(found.column("trajectory_id"), value_set=pa.array(trajectories, pa.string())))
+    within = found.filter(pc.field("trajectory_id").isin(pa.array(trajectories, pa.string())))
     batches = _distinct(within, "batch_id")
     return {"groups": _distinct(held, "group_id"), "batches": batches, "checkpoints": _learned(workspace, batches)}
 
@@ -271,7 +270,7 @@ def _sources(found: pa.Table) -> list[dict[str, Any]]:
 
 
 def _distinct(rows: pa.Table, column: str) -> list[str]:
-    return sorted(pc.unique(rows.column(column).combine_chunks().drop_null()).to_pylist())
+    return sorted(rows.column(column).drop_null().unique().to_pylist())
 
 
 def _trajectory(workspace: Workspace, trajectory_id: str) -> dict[str, Any]:

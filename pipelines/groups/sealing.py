@@ -63,12 +63,14 @@ def overview(workspace: Workspace) -> Overview:
 def want(workspace: Workspace, night: str) -> WantedTasks:
     """Write the tasks that more attempts would help, ranked, as the night's `groups/wanted`."""
     parameters = {"night": night, "rubric_hash": workspace.rubric()[1], "min_spread": MIN_SPREAD}
+    rows = WANTED.schema.empty_table()
 
     def compute(snapshot: Snapshot) -> pa.Table:
-        return workspace.queries.into(WANTED.name, "groups/wanted", parameters)
+        nonlocal rows
+        rows = workspace.queries.into(WANTED.name, "groups/wanted", parameters)
+        return rows
 
     commit = workspace.lake.replace_computed(WANTED.name, [night], compute)
-    rows = workspace.queries.run("groups/wanted", parameters)
     return WantedTasks(
         tasks=rows.num_rows,
         reasons=_counts(rows, "reason"),

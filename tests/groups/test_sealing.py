@@ -76,7 +76,7 @@ def test_late_siblings_form_a_group_of_their_own(workspace: Workspace) -> None:
     assert sorted(len(held) for held in members(workspace).values()) == [2, 3]
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), num_files=st.integers(1, 4), size=st.integers(2, 5))
 def test_group_ids_depend_on_neither_order_nor_files(
     seed: int, num_files: int, size: int, tmp_path_factory: pytest.TempPathFactory
@@ -101,7 +101,7 @@ def test_group_ids_depend_on_neither_order_nor_files(
     assert overview(shuffled).groups == overview(plain).groups
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6))
 def test_sealed_groups_never_change_whatever_comes_later(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     draw = random.Random(seed)

@@ -49,7 +49,6 @@ def test_the_first_assignment_wins_for_ever(tmp_path: Path) -> None:
     assign_splits(workspace, DAY)
     before = splits(workspace)
 
-    write_tasks(tmp_path, "held_out.jsonl", ["h1", "3"])  # 3 is trained on already
     changed = make_workspace(tmp_path, SETS + "held_out_share = 0.99\n")
     deliver(changed, [call(f"b{number}", task=f"new{number}") for number in range(20)], "logs/2.jsonl")
     build(changed)
@@ -92,6 +91,20 @@ def test_held_out_tasks_are_eligible_for_nothing_else(tmp_path: Path) -> None:
         ("grpo", "exact_tokens"),
         ("excluded", "evaluation_rollout"),
     }
+
+
+def test_a_task_that_may_have_been_trained_on_is_refused_in_a_set(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path, SETS + "held_out_share = 0.0\n")
+    write_tasks(tmp_path, "held_out.jsonl", ["h1"])
+    write_tasks(tmp_path, "audit.jsonl", [])
+    deliver(workspace, [call("a", task="3")])
+    build(workspace)
+    assign_splits(workspace, DAY)
+    before = splits(workspace)
+    write_tasks(tmp_path, "held_out.jsonl", ["h1", "3"])
+    with pytest.raises(ConfigError, match=r"1 task\(s\) of held_out\.jsonl \(first: 3\) were in the train split"):
+        assign_splits(workspace, "2026-11-21")
+    assert splits(workspace) == before
 
 
 def test_a_task_in_both_sets_is_refused(tmp_path: Path) -> None:

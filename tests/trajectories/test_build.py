@@ -152,7 +152,7 @@ def test_equal_answers_have_equal_content_whatever_their_call_ids(workspace: Wor
     assert said(tool_turns("x", "{}")) != said(tool_turns("x", '{"a":1}'))
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), num_files=st.integers(1, 4), builds=st.booleans())
 def test_the_same_rows_whatever_the_order_and_the_files(
     seed: int, num_files: int, builds: bool, tmp_path_factory: pytest.TempPathFactory
