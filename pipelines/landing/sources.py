@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config import SourceConfig
 from pipelines.errors import SourceError, UnknownFormatError
 from pipelines.landing import registry
 from pipelines.landing.format import HEAD_BYTES, LogFormat
@@ -57,14 +56,6 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
                 )
             found.setdefault(path.resolve(), file)
     return [found[path] for path in sorted(found)], problems
-
-
-def settings_of(workspace: Workspace, source: str) -> SourceConfig | None:
-    """The [[sources]] entry that a record's `source` lies under (the deepest of several); None where there is none."""
-    path = workspace.path(source).resolve()
-    roots = [(workspace.path(entry.path).resolve(), entry) for entry in workspace.config.sources]
-    above = [(len(root.parts), entry) for root, entry in roots if path == root or root in path.parents]
-    return max(above, key=lambda pair: pair[0])[1] if above else None
 
 
 def unreadable(path: Path, problem: OSError) -> SourceError:
