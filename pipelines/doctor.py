@@ -17,6 +17,7 @@ from pipelines.schemas import TABLES, TableSpec
 from pipelines.workspace import IDENTITY_VARIABLE, KEYS, REDACTION_VARIABLE, Workspace
 
 TOTAL = "total"
+_EMPTY = "empty"
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,16 @@ def check(workspace: Workspace) -> list[Finding]:
 
 
 def _table_digest(workspace: Workspace, spec: TableSpec) -> str:
+    if workspace.lake.handle(spec.name) is None:
+        return _EMPTY
     columns = [name for name in spec.schema.names if name not in spec.landing_columns]
     listed = ", ".join(f'"{name}"' for name in columns)
     if "/" in spec.name:
         source, tables = spec.name.replace("/", "."), None
     else:  # a table at the lake's root has no stage to be named by
         source, tables = "handed_in", {"handed_in": workspace.lake.read(spec.name, columns=columns)}
-    # `[]` around the row's hash keeps an empty table (null) apart from nothing at all
     sql = (
-        f"SELECT coalesce(sha256(string_agg(row_hash, '' ORDER BY row_hash)), 'empty') AS table_hash FROM "
+        f"SELECT coalesce(sha256(string_agg(row_hash, '' ORDER BY row_hash)), '{_EMPTY}') AS table_hash FROM "
         f"(SELECT sha256(to_json(row_columns)::VARCHAR) AS row_hash FROM (SELECT {listed} FROM {source}) AS row_columns)"
     )
     return workspace.queries.ask(sql, tables=tables, label=f"digest of {spec.name}").column("table_hash")[0].as_py()

@@ -28,7 +28,10 @@ def call(number: int, **changes: Any) -> dict[str, Any]:
             "tools": None,
             "sampling": {"temperature": 1.0, "max_tokens": 12, "seed": number},
         },
-        "response": {"message": {"role": "assistant", "content": f"ORDER: {number}", "tool_calls": None}, "finish_reason": "stop"},
+        "response": {
+            "message": {"role": "assistant", "content": f"ORDER: {number}", "tool_calls": None},
+            "finish_reason": "stop",
+        },
         "prompt_token_ids": [1, 2, 3],
         "token_ids": [4, 5],
         "logprobs": [-0.5, -0.25],

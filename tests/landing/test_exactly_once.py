@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.conftest import make_workspace
-from tests.landing.lines import call, item, line, write_lines
 
 from pipelines import doctor
 from pipelines.landing import chunks
 from pipelines.landing.land import land
 from pipelines.workspace import Workspace
+from tests.conftest import make_workspace
+from tests.landing.lines import call, item, line, write_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 DAY = "2026-11-20"
@@ -238,7 +238,7 @@ def test_racing_writers_lose_and_double_nothing(tmp_path: Path) -> None:
     assert len(ids(workspace)) == len(set(ids(workspace))) == 39
     assert sum(one["records"] for one in landed) == 39
     assert sum(one["quarantined"] for one in landed) == len(ids(workspace, "landing/quarantine")) == 1
-    assert [finding for finding in doctor.check(workspace) if finding.check == "doubled"][0].ok
+    assert next(finding for finding in doctor.check(workspace) if finding.check == "doubled").ok
 
 
 def _prepare(folder: Path) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.landing.lines import call, write_lines
 
 from pipelines.landing.format import Attempt, BadRecord, SourceRecord, StoredRecord
 from pipelines.landing.recorder import Recorder
+from tests.landing.lines import call, write_lines
 
 
 def attempt_of(*values: dict[str, Any]) -> Attempt:

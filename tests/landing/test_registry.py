@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.landing.lines import call, item, line
 
 from pipelines.errors import UnknownFormatError
 from pipelines.landing import registry
 from pipelines.landing.format import GIVES
+from tests.landing.lines import call, item, line
 
 FILES = {
     "recorder": [line(call(1)) + line(call(2)), line(call(1))[:70], b"{torn\n" + line(call(1))],

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.landing.lines import call, item, line, write_lines
 
 from pipelines.landing.format import BadRecord, SourceRecord, Unfinished
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
+from tests.landing.lines import call, item, line, write_lines
 
 
 def test_every_piece_says_where_it_stands(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import orjson
 import pytest
-from tests.landing.lines import item
 
 from pipelines.landing import registry
 from pipelines.landing.format import Attempt, BadRecord, SourceRecord, StoredRecord
 from pipelines.landing.tau_bench import TauBench
+from tests.landing.lines import item
 
 
 def attempt_of(value: object) -> Attempt:
