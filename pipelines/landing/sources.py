@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config import SourceConfig
 from pipelines.errors import SourceError, UnknownFormatError
 from pipelines.landing import registry
 from pipelines.landing.format import HEAD_BYTES, LogFormat
@@ -64,14 +63,6 @@ def paths_of(workspace: Workspace) -> list[Path]:
     entries = workspace.config.sources
     present = [entry for entry in entries if workspace.path(entry.path).exists()]
     return sorted({path for entry in present for path in _files(workspace, workspace.path(entry.path), entry.glob)})
-
-
-def settings_of(workspace: Workspace, source: str) -> SourceConfig | None:
-    """The [[sources]] entry that a record's `source` lies under (the deepest of several); None where there is none."""
-    path = workspace.path(source).resolve()
-    roots = [(workspace.path(entry.path).resolve(), entry) for entry in workspace.config.sources]
-    above = [(len(root.parts), entry) for root, entry in roots if path == root or root in path.parents]
-    return max(above, key=lambda pair: pair[0])[1] if above else None
 
 
 def unreadable(path: Path, problem: OSError) -> SourceError:
