@@ -98,7 +98,7 @@ class JudgeConfig(_Section):
     rubric: str = "default"
     """Name of the rubric in force, `rubrics/<name>.md`."""
     groups_per_night: int | None = Field(default=None, ge=0)
-    """At most so many groups are judged a night; None: all that need it. 0: none."""
+    """At most so many groups are judged a night; None: all that can be compared, but 2 where the embedded policy judges. 0: none."""
     temperature: float = Field(default=0.0, ge=0)
     max_reply_tokens: int = Field(default=2000, ge=16)
     max_attempts: int = Field(default=3, ge=1)

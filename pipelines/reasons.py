@@ -23,13 +23,14 @@ ELIGIBLE_REASONS = (
     "unknown_policy_version",
     "off_line",  # a version that is not on the parent chain of tonight's run
     "stale",  # lag above groups.max_policy_lag
+    "split_pending",  # its task has no split yet: nothing may be trained on it before it has one
     "held_out_task",
     "audit_task",
     "evaluation_rollout",
     "harness_fault",
     "no_sampled_turn",
 )
-LANE_REASONS = (
+LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of ELIGIBLE_REASONS
     "trained",  # in the batch of this night
     "consumed",  # in a batch of an earlier night
     "no_siblings",  # in no sealed group
@@ -37,6 +38,7 @@ LANE_REASONS = (
     "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
     "no_verdict",  # its siblings have a verdict and it has none
     "no_reward",
+    "row_refused",  # its logged tokens do not make a training row (I7)
     "lane_off",  # its lane is not in training.lanes
     "not_passed",  # sft takes winners only
     "all_fail",

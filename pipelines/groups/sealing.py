@@ -1,0 +1,135 @@
+"""Sealed groups: trajectories of one task under one context, cut by sorted id inside tumbling windows.
+
+A group is sealed when it is full, when its window is over, or when a night judges what is there; from then on it never
+changes, and later siblings form a group of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines import chain
+from pipelines.doors.lake import Handle, Snapshot
+from pipelines.groups.eligibility import eligibility
+from pipelines.groups.splits import assign_splits
+from pipelines.reports import Overview, Sealed, WantedTasks
+from pipelines.schemas import GROUPS, SPLITS, TRAJECTORIES, WANTED
+from pipelines.workspace import Workspace
+from trainer.contract import MIN_SPREAD, REWARD_UNIT
+
+
+def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
+    """Seal what can be sealed, after giving new tasks their split.
+
+    `night` (YYYY-MM-DD) decides which windows are over. Full groups are sealed always; with `judged` so is every open
+    one of two or more, which a night does before it scores them.
+    """
+    splits = assign_splits(workspace, night)
+    num_groups = 0
+
+    def compute(snapshot: Snapshot) -> pa.Table | None:
+        nonlocal num_groups
+        pinned = {GROUPS.name: snapshot.handle, **_pinned(workspace, TRAJECTORIES.name)}
+        cuts = _cuts(workspace, night, judged=judged, pinned=pinned)
+        num_groups = cuts.num_rows
+        if not num_groups:
+            return None
+        return workspace.queries.into(GROUPS.name, "groups/members", {"night": night}, tables={"cuts": cuts}, pinned=pinned)
+
+    commit = workspace.lake.append_computed(GROUPS.name, compute)
+    waiting = workspace.queries.run("groups/waiting").column("num_waiting")[0].as_py()
+    return Sealed(
+        groups=num_groups,
+        members=commit.num_rows,
+        waiting=waiting,
+        splits=splits,
+        versions={GROUPS.name: commit.version, SPLITS.name: workspace.lake.version(SPLITS.name) or 0},
+        why_nothing=None if num_groups else f"no trajectories can form a new group ({waiting} wait for siblings)",
+    )
+
+
+def overview(workspace: Workspace) -> Overview:
+    """What the log is worth now: sealed groups and those that a night would seal, by logged outcome; lanes and reasons."""
+    # windows that are over seal with the same members as judged ones, so any night gives the same groups here
+    cuts = _cuts(workspace, "1970-01-01", judged=True, pinned={})
+    pass_at = round(workspace.config.rewards.pass_at * REWARD_UNIT)
+    counts = workspace.queries.run("groups/overview", {"pass_at": pass_at}, tables={"cuts": cuts}).to_pylist()[0]
+    lanes = eligibility(workspace)
+    return Overview(**counts, eligible_for=_counts(lanes, "eligible_for"), reasons=_counts(lanes, "eligible_reason"))
+
+
+def want(workspace: Workspace, night: str) -> WantedTasks:
+    """Write the tasks that more attempts would help, ranked, as the night's `groups/wanted`."""
+    parameters = {"night": night, "rubric_hash": workspace.rubric()[1], "min_spread": MIN_SPREAD}
+    rows = WANTED.schema.empty_table()
+
+    def compute(snapshot: Snapshot) -> pa.Table:
+        nonlocal rows
+        rows = workspace.queries.into(WANTED.name, "groups/wanted", parameters)
+        return rows
+
+    commit = workspace.lake.replace_computed(WANTED.name, [night], compute)
+    return WantedTasks(
+        tasks=rows.num_rows,
+        reasons=_counts(rows, "reason"),
+        versions={WANTED.name: commit.version},
+        why_nothing=None if rows.num_rows else "every task that may be trained on has a group with spread",
+    )
+
+
+def wanted_tasks(workspace: Workspace) -> list[dict[str, Any]]:
+    """Rows of the newest night's `groups/wanted`, the most useful first; empty before the first night."""
+    return workspace.queries.run("groups/wanted_tasks").to_pylist()
+
+
+def violations(workspace: Workspace) -> pa.Table:
+    """Breaches of I4 and of sealing: (group_id, violation), empty where all is well. For the asset check and doctor."""
+    groups = workspace.config.groups
+    parameters = {"strict": groups.context == "strict", "max_policy_lag": groups.max_policy_lag}
+    return workspace.queries.run("groups/violations", parameters, tables={"depths": depths(workspace)})
+
+
+def depths(workspace: Workspace) -> pa.Table:
+    """(policy_version, depth): how many checkpoints lie between a version on tonight's parent chain and the base model."""
+    lags = chain.lags(workspace)
+    deepest = max(lags.values())
+    return pa.table(
+        {
+            "policy_version": pa.array(list(lags), pa.string()),
+            "depth": pa.array([deepest - lag for lag in lags.values()], pa.int32()),
+        }
+    )
+
+
+def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, Handle]) -> pa.Table:
+    """Groups that can be sealed: one row each, with group_id and its sorted trajectory_ids."""
+    groups = workspace.config.groups
+    parameters: dict[str, Any] = {
+        "size": groups.size,
+        "window_days": groups.window_days,
+        "max_policy_lag": groups.max_policy_lag,
+        "strict": groups.context == "strict",
+        "judged": judged,
+        "night": night,
+    }
+    cuts = workspace.queries.run("groups/cuts", parameters, tables={"depths": depths(workspace)}, pinned=pinned)
+    # ids are keyed hashes, which SQL cannot make
+    ids = [
+        workspace.identity.group_id(task_key, context, members)
+        for task_key, context, members in zip(
+            *(cuts.column(name).to_pylist() for name in ("task_key", "context", "trajectory_ids")), strict=True
+        )
+    ]
+    return cuts.append_column("group_id", pa.array(ids, pa.string()))
+
+
+def _pinned(workspace: Workspace, name: str) -> dict[str, Handle]:
+    handle = workspace.lake.handle(name)
+    return {} if handle is None else {name: handle}
+
+
+def _counts(rows: pa.Table, column: str) -> dict[str, int]:
+    counted = rows.column(column).value_counts()
+    return dict(sorted((entry["values"], entry["counts"]) for entry in counted.to_pylist()))

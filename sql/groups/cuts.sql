@@ -1,0 +1,61 @@
+-- Groups that can be sealed now, one row each: trajectories of one task, context, policy family, band of versions and
+-- window that are in no sealed group, cut by sorted id. A full cut is sealed always, the rest of a window when the window
+-- is over, and any two or more when they are judged.
+-- Bands: versions on tonight's parent chain are cut into runs of max_policy_lag + 1 by their depth, so that no two members
+-- are further apart than the lag; a depth never changes, so late siblings find the same bands. Other versions stand alone.
+-- Handed in: depths (policy_version, depth). Parameters: $size, $window_days, $max_policy_lag, $strict, $judged, $night.
+WITH waiting AS (
+    SELECT
+        t.trajectory_id,
+        t.task_key,
+        CASE WHEN $strict THEN t.context_key ELSE '' END AS context,
+        t.policy_family,
+        coalesce(CAST(floor(d.depth / ($max_policy_lag + 1)) AS VARCHAR), t.policy_version, '') AS band,
+        CAST(floor(date_diff('day', DATE '1970-01-01', CAST(t.day AS DATE)) / $window_days) AS BIGINT) AS window_number
+    FROM trajectories.trajectories AS t
+    LEFT JOIN depths AS d ON d.policy_version = t.policy_version
+    WHERE
+        t.purpose IN ('production', 'top_up')
+        AND t.fault IS NULL
+        AND NOT EXISTS (SELECT 1 FROM groups.groups AS g WHERE g.trajectory_id = t.trajectory_id)
+),
+numbered AS (
+    SELECT
+        *,
+        row_number() OVER (
+            PARTITION BY task_key, context, policy_family, band, window_number ORDER BY trajectory_id
+        ) - 1 AS place
+    FROM waiting
+),
+cuts AS (
+    SELECT
+        task_key,
+        context,
+        policy_family,
+        window_number,
+        list(trajectory_id ORDER BY trajectory_id) AS trajectory_ids,
+        min(trajectory_id) AS first_id
+    FROM numbered
+    GROUP BY task_key, context, policy_family, band, window_number, place // $size
+    HAVING count(*) >= 2
+),
+reasoned AS (
+    SELECT
+        *,
+        CASE
+            WHEN len(trajectory_ids) = $size THEN 'full'
+            WHEN (window_number + 1) * $window_days <= date_diff('day', DATE '1970-01-01', CAST($night AS DATE)) THEN 'closed'
+            WHEN $judged THEN 'judged'
+        END AS seal_reason
+    FROM cuts
+)
+SELECT
+    task_key,
+    context,
+    policy_family,
+    strftime(DATE '1970-01-01' + CAST(window_number * $window_days AS INTEGER), '%Y-%m-%d') AS "window",
+    seal_reason,
+    trajectory_ids
+FROM reasoned
+WHERE seal_reason IS NOT NULL
+ORDER BY task_key, context, policy_family, "window", first_id

@@ -1,0 +1,75 @@
+-- What each trajectory may be used for, from provenance alone, with the first reason that holds (DESIGN.md, section 4),
+-- beside its split and its sealed group.
+-- Handed in: versions (policy_version, lag; lag null where it is not on the parent chain of tonight's run).
+-- Parameters: $policy, $max_policy_lag.
+WITH facts AS (
+    SELECT
+        t.trajectory_id,
+        t.day,
+        t.task_key,
+        t.context_key,
+        t.policy_family,
+        t.policy_version,
+        t.purpose,
+        t.exact_tokens,
+        t.fault,
+        t.num_sampled_turns,
+        t.policy_family = $policy AS is_own,
+        t.policy_family = 'unknown' AS is_unknown,
+        s.split,
+        v.policy_version IS NOT NULL AS is_known,
+        v.lag,
+        g.group_id,
+        g."role",
+        g."window",
+        g.seal_reason,
+        g.sealed_night
+    FROM trajectories.trajectories AS t
+    LEFT JOIN groups.splits AS s ON s.task_key = t.task_key
+    LEFT JOIN versions AS v ON v.policy_version = t.policy_version
+    LEFT JOIN groups.groups AS g ON g.trajectory_id = t.trajectory_id AND g."role" = 'member'
+),
+reasoned AS (
+    SELECT
+        *,
+        CASE
+            WHEN split = 'held_out' THEN 'held_out_task'
+            WHEN split = 'audit' THEN 'audit_task'
+            WHEN purpose = 'evaluation' THEN 'evaluation_rollout'
+            WHEN split IS NULL THEN 'split_pending'
+            WHEN fault IS NOT NULL THEN 'harness_fault'
+            WHEN num_sampled_turns = 0 THEN 'no_sampled_turn'
+            WHEN is_unknown THEN 'unknown_model'
+            WHEN NOT is_own THEN 'other_model'
+            WHEN NOT is_known THEN 'unknown_policy_version'
+            WHEN lag IS NULL THEN 'off_line'
+            WHEN lag > $max_policy_lag THEN 'stale'
+            WHEN NOT exact_tokens THEN 'ids_missing'
+            ELSE 'exact_tokens'
+        END AS eligible_reason
+    FROM facts
+)
+SELECT
+    trajectory_id,
+    CASE
+        WHEN eligible_reason = 'held_out_task' THEN 'held_out'
+        WHEN eligible_reason = 'audit_task' THEN 'audit'
+        WHEN eligible_reason = 'exact_tokens' THEN 'grpo'
+        WHEN eligible_reason IN ('unknown_model', 'other_model', 'ids_missing') THEN 'sft'
+        ELSE 'excluded'
+    END AS eligible_for,
+    eligible_reason,
+    split,
+    day,
+    task_key,
+    context_key,
+    policy_family,
+    policy_version,
+    lag,
+    group_id,
+    "role",
+    "window",
+    seal_reason,
+    sealed_night
+FROM reasoned
+ORDER BY trajectory_id

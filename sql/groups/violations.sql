@@ -1,0 +1,43 @@
+-- Breaches of I4 and of sealing, none of which may exist: each row names a group and what does not hold in it.
+-- Handed in: depths (policy_version, depth). Parameters: $strict, $max_policy_lag.
+WITH members AS (
+    SELECT
+        g.group_id,
+        g.trajectory_id,
+        g.task_key,
+        g.context_key,
+        g.policy_family,
+        d.depth,
+        g."window",
+        t.trajectory_id AS known_id,
+        t.task_key AS known_task_key,
+        t.context_key AS known_context_key,
+        t.policy_family AS known_policy_family,
+        t.purpose,
+        count(*) OVER (PARTITION BY g.trajectory_id) AS num_memberships
+    FROM groups.groups AS g
+    LEFT JOIN trajectories.trajectories AS t ON t.trajectory_id = g.trajectory_id
+    LEFT JOIN depths AS d ON d.policy_version = g.policy_version
+    WHERE g."role" = 'member'
+),
+found AS (
+    SELECT group_id, unnest([
+        CASE WHEN count(*) < 2 THEN 'single_member' END,
+        CASE WHEN count(DISTINCT task_key) > 1 THEN 'several_tasks' END,
+        CASE WHEN $strict AND count(DISTINCT context_key) > 1 THEN 'several_contexts' END,
+        CASE WHEN count(DISTINCT policy_family) > 1 THEN 'several_policy_families' END,
+        CASE WHEN count(DISTINCT "window") > 1 THEN 'several_windows' END,
+        CASE WHEN max(depth) - min(depth) > $max_policy_lag THEN 'versions_too_far_apart' END,
+        CASE WHEN max(num_memberships) > 1 THEN 'member_of_several_groups' END,
+        CASE WHEN bool_or(known_id IS NULL) THEN 'member_without_trajectory' END,
+        CASE WHEN bool_or(known_task_key <> task_key OR known_policy_family <> policy_family) THEN 'member_has_changed' END,
+        CASE WHEN $strict AND bool_or(known_context_key <> context_key) THEN 'member_has_changed_context' END,
+        CASE WHEN bool_or(purpose = 'evaluation') THEN 'evaluation_rollout' END
+    ]) AS violation
+    FROM members
+    GROUP BY group_id
+)
+SELECT group_id, violation
+FROM found
+WHERE violation IS NOT NULL
+ORDER BY group_id, violation

@@ -1,0 +1,19 @@
+-- Groups worth a judge's time, the best first: asked before by this judge (its reply may be stored), then mixed ones, where
+-- its order can be held against the tests. Consumed groups train nothing any more; identical siblings have no order.
+WITH asked AS (
+    SELECT DISTINCT group_id
+    FROM rewards.judgements
+    WHERE rubric_hash = $rubric_hash AND judge = $judge
+)
+SELECT
+    awaiting.group_id,
+    bool_or(asked.group_id IS NOT NULL) AS asked_before,
+    count(DISTINCT scored.verifier_score) > 1 AS mixed
+FROM awaiting
+LEFT JOIN scored ON scored.group_id = awaiting.group_id AND scored.trajectory_id = awaiting.trajectory_id
+LEFT JOIN asked ON asked.group_id = awaiting.group_id
+ANTI JOIN batches.consumed AS consumed ON consumed.group_id = awaiting.group_id
+WHERE NOT awaiting.fault
+GROUP BY awaiting.group_id
+HAVING count(DISTINCT awaiting.content_id) > 1
+ORDER BY asked_before DESC, mixed DESC, awaiting.group_id
