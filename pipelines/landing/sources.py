@@ -65,6 +65,14 @@ def paths_of(workspace: Workspace) -> list[Path]:
     return sorted({path for entry in present for path in _files(workspace, workspace.path(entry.path), entry.glob)})
 
 
+def settings_of(workspace: Workspace, source: str) -> SourceConfig | None:
+    """The [[sources]] entry that a record's `source` lies under (the deepest of several); None where there is none."""
+    path = workspace.path(source).resolve()
+    roots = [(workspace.path(entry.path).resolve(), entry) for entry in workspace.config.sources]
+    above = [(len(root.parts), entry) for root, entry in roots if path == root or root in path.parents]
+    return max(above, key=lambda pair: pair[0])[1] if above else None
+
+
 def unreadable(path: Path, problem: OSError) -> SourceError:
     """What to say about a file that cannot be read."""
     return SourceError(
