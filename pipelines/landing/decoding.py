@@ -46,7 +46,10 @@ def decode(raw: bytes) -> tuple[Any, bytes]:
         except UnicodeDecodeError as broken:
             raise BadPieceError("bad_utf8", f"byte {broken.start} is not UTF-8") from None
         raise BadPieceError("bad_json", str(problem)) from None
-    return value, orjson.dumps(value)
+    try:
+        return value, orjson.dumps(value)
+    except orjson.JSONEncodeError as problem:  # orjson reads deeper nesting than it writes
+        raise BadPieceError("wrong_shape", f"cannot be written again: {problem}") from None
 
 
 def utc(text: str) -> datetime.datetime:

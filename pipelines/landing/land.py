@@ -70,7 +70,7 @@ class _Landing:
 
     def file(self, file: SourceFile, format: LogFormat, advance: Callable[[int], None]) -> None:
         """Land one file, chunk by chunk."""
-        shown = self.workspace.shown(file.path)
+        shown = self._shown(file.path)
         app_id = offsets.app_id(self.workspace.identity, shown, file.path)
         position = offsets.resume(file.path, self.workspace.lake.sequence(RECORDS.name, app_id))
         try:
@@ -80,7 +80,7 @@ class _Landing:
 
     def unknown(self, file: SourceFile) -> None:
         """One quarantine row for a file that no format recognises."""
-        shown = self.workspace.shown(file.path)
+        shown = self._shown(file.path)
         with file.path.open("rb") as stream:
             head = stream.read(2 * RAW_LIMIT)
         binary = b"\0" in head
@@ -88,6 +88,10 @@ class _Landing:
         raw = b"" if binary else head
         bad = BadRecord(line=1, byte_start=0, byte_end=file.size, reason="unknown_format", detail=detail, raw=raw)
         self._quarantine({self.workspace.identity.of("record", "unknown", shown): (shown, bad)}, None)
+
+    def _shown(self, path: Path) -> str:
+        """The path as stored; names of files need not be UTF-8, text in the lake must."""
+        return self.workspace.shown(path).encode("utf-8", "backslashreplace").decode()
 
     def _from(
         self, position: offsets.Position, shown: str, format: LogFormat, app_id: str, advance: Callable[[int], None]

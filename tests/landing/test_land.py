@@ -189,6 +189,16 @@ def test_a_format_that_is_named_is_not_guessed_at(workspace: Workspace, tmp_path
     assert (landed.records, landed.quarantined, landed.formats) == (0, 1, {"recorder": 1})
 
 
+def test_odd_names_and_deep_nesting_cost_no_other_record(workspace: Workspace) -> None:
+    logs = workspace.folder / "logs"
+    deep = line(call(1)).replace(b'"tools": null', b'"tools": ' + b"[" * 500 + b"]" * 500)
+    write_lines(logs / "a\udcff.jsonl", [deep, call(2)])
+    landed = land(workspace, [logs])
+    assert (landed.records, landed.quarantined) == (1, 1)
+    (bad,) = quarantine.listed(workspace)
+    assert (bad["source"], bad["reason"]) == ("logs/a\\udcff.jsonl", "wrong_shape")
+
+
 def test_an_unknown_file_in_a_folder_is_quarantined_once(workspace: Workspace) -> None:
     logs = workspace.folder / "logs"
     write_lines(logs / "log.jsonl", [call(1)])
