@@ -121,12 +121,20 @@ def test_where_one_was_not_judged_nobody_gets_a_bonus() -> None:
 @pytest.mark.parametrize(
     ("group", "more", "reasons"),
     [
-        ([Attempt("a", PASS), Attempt("b", None), Attempt("c", None, verifier_failed=True)], {}, [None, "no_verdict", "verifier_failed"]),
+        (
+            [Attempt("a", PASS), Attempt("b", None), Attempt("c", None, verifier_failed=True)],
+            {},
+            [None, "no_verdict", "verifier_failed"],
+        ),
         ([Attempt("a", None, 5), Attempt("b", None, 7)], {}, ["no_score", "no_score"]),
         ([Attempt("a", None), Attempt("b", None)], {"judge_failed": True}, ["judge_failed", "judge_failed"]),
         ([Attempt("a", None, 5), Attempt("b", None, 7)], {"calibrated": True}, [None, None]),
         ([Attempt("a", PASS), Attempt("b", 0)], {"judge_failed": True}, [None, None]),
-        ([Attempt("a", None, verifier_failed=True), Attempt("b", None, 5)], {"calibrated": True}, ["verifier_failed", "no_score"]),
+        (
+            [Attempt("a", None, verifier_failed=True), Attempt("b", None, 5)],
+            {"calibrated": True},
+            ["verifier_failed", "no_score"],
+        ),
         ([Attempt("a", None, fault=True), Attempt("b", 0)], {}, ["harness_fault", None]),
     ],
 )

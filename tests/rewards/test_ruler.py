@@ -182,7 +182,7 @@ def test_what_siblings_share_is_sent_once_and_what_tells_nothing_not_at_all() ->
 
     request = built({"trj_a": attempt("It is on its way.", 1), "trj_b": attempt("No idea.", 2)}, tools=[{"name": "look_up"}])
     sent = user_text(request)
-    assert sent.count("Where is order 4711?") == sent.count("on its way\"") == 1
+    assert sent.count("Where is order 4711?") == sent.count('on its way"') == 1
     assert sent.count("look_up") == 2  # the call, which is shared, and the tool
     assert [len(messages) for messages in attempts_in(request)] == [1, 1]
     for hidden in ("call_1", "call_2", "trj_", "grp_", "-0.125", "77123", "2026-11-20", "finish_reason", "sampled"):

@@ -99,7 +99,9 @@ def test_held_out_and_audit_tasks_are_not_scored(workspace: Workspace) -> None:
 def test_a_verifier_and_its_change_add_rows_and_overwrite_none(tmp_path: Path) -> None:
     config = '[[rewards.verifiers]]\nname = "desk"\nkind = "python"\nentry = "verifier.py:verify"\n'
     workspace = make_workspace(tmp_path, config)
-    (tmp_path / "verifier.py").write_text("def verify(task_id, turns):\n    return 1.0 if turns[-1]['content'] == 'good' else 0.0\n")
+    (tmp_path / "verifier.py").write_text(
+        "def verify(task_id, turns):\n    return 1.0 if turns[-1]['content'] == 'good' else 0.0\n"
+    )
     ids = seal_groups(workspace, {"t": [Logged("good"), Logged("bad")]})["t"]
     score(workspace, NIGHT, door=nobody())
     assert [rewards(workspace)[i]["reward"] for i in ids] == [1_000_000, 0]
@@ -238,7 +240,10 @@ score(Workspace.open(sys.argv[1]), "2026-11-20", door=asking(score_by(lambda tex
 """
 
 
-@pytest.mark.parametrize("step", [f"{table}:{when}" for table in (VERDICTS.name, JUDGEMENTS.name, REWARDS.name) for when in ("before_commit", "after_commit")])
+@pytest.mark.parametrize(
+    "step",
+    [f"{table}:{when}" for table in (VERDICTS.name, JUDGEMENTS.name, REWARDS.name) for when in ("before_commit", "after_commit")],
+)
 def test_killed_anywhere_and_run_again_it_gives_the_same(tmp_path: Path, step: str) -> None:
     straight, killed = make_workspace(tmp_path / "straight", JUDGED), make_workspace(tmp_path / "killed", JUDGED)
     asked: list[Any] = []
