@@ -57,6 +57,15 @@ def pending(workspace: Workspace) -> list[str]:
     return [row["batch_id"] for row in workspace.queries.run("batches/pending").to_pylist()]
 
 
+def lane_counts(workspace: Workspace, night: str | None) -> dict[str, Any]:
+    """Where the attempts of a night went, `lanes`: {lane, reason, trajectories}; None: the last night that froze."""
+    nights = workspace.lake.read(LANES.name, columns=["night"]).column("night").to_pylist()
+    night = night or max(nights, default=None)
+    counts = workspace.queries.run("batches/lane_counts", {"night": night}).to_pylist() if night else []
+    named = [{"lane": row["lane"], "reason": row["lane_reason"], "trajectories": row["num_trajectories"]} for row in counts]
+    return {"night": night, "lanes": named}
+
+
 def freeze(workspace: Workspace, night: str, *, again: bool = False) -> Frozen:
     """Stage 5 for a night (YYYY-MM-DD). `again`: freeze once more, marked, the groups that this night consumed before.
 

@@ -55,6 +55,15 @@ def champion(workspace: Workspace) -> Policy:
     return policy(workspace, max(decided, key=lambda row: row["number"])["champion"])
 
 
+def opponent(workspace: Workspace, checkpoint_id: str) -> Policy:
+    """Whom a challenger is measured against: the champion, or the champion then where it was decided on before."""
+    rows = workspace.lake.read(DECISIONS.name, columns=["policy", "number", "challenger", "measured_against"]).to_pylist()
+    decided = [row for row in rows if row["policy"] == workspace.config.policy.name and row["challenger"] == checkpoint_id]
+    if not decided:
+        return champion(workspace)
+    return policy(workspace, max(decided, key=lambda row: row["number"])["measured_against"])
+
+
 def policy(workspace: Workspace, checkpoint_id: str) -> Policy:
     """One policy by its checkpoint_id."""
     try:

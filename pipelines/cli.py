@@ -1,12 +1,271 @@
-"""The `nightshift` command."""
+"""The `nightshift` command: each command opens the workspace, calls one stage or question, and shows the answer.
+
+Every command takes `--json` (the answer alone on standard output) and `--workspace`; errors are one line on standard
+error that says what to do, and a non-zero exit.
+"""
 
 from __future__ import annotations
 
+import datetime
+import errno
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+from pipelines import show
+from pipelines.errors import ConfigError, NightFailedError, NightshiftError
+from pipelines.workspace import Workspace
+
+WORKSPACE_VARIABLE = "NIGHTSHIFT_WORKSPACE"
+
+app = typer.Typer(
+    name="nightshift",
+    help="Turns the log that an agent harness already writes into a better agent, every night.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON and nothing else on standard output.")]
+Where = Annotated[
+    Path,
+    typer.Option("--workspace", "-w", envvar=WORKSPACE_VARIABLE, help="The workspace; default: the current folder."),
+]
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    try:
+        app()
+    except NightFailedError as problem:
+        if problem.stack:
+            print(problem.stack, file=sys.stderr)
+        _fail(str(problem), problem.exit_code)
+    except NightshiftError as problem:
+        _fail(str(problem), problem.exit_code)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        _fail(f"{problem.strerror}: {problem.filename or 'the workspace'}; nothing was lost, make room and run it again", 1)
+
+
+def _fail(message: str, exit_code: int) -> None:
+    print(f"nightshift: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def _open(folder: Path) -> Workspace:
+    workspace = Workspace.open(folder)
+    from pipelines.promotion import repair_alias_if_behind
+
+    problem = repair_alias_if_behind(workspace)
+    if problem is not None:
+        print(f"nightshift: the alias in MLflow does not follow the champion yet: {problem}", file=sys.stderr)
+    return workspace
+
+
+def _answer(as_json: bool, content: Any, shown: Any) -> None:
+    """Print an answer; `shown` draws it for people."""
+    if as_json:
+        print(json.dumps(content, indent=2, default=str))
+    else:
+        shown(content)
+
+
+@app.command()
+def init(folder: Path, as_json: AsJson = False) -> None:
+    """Write a new workspace: settings, a rubric, a harness and a verifier to start from, the keys."""
+    from pipelines.init import make_workspace
+
+    workspace = make_workspace(folder)
+    files = sorted(str(path.relative_to(workspace.folder)) for path in workspace.folder.glob("*") if path.name != "lake")
+    _answer(as_json, {"workspace": str(workspace.folder), "files": files}, show.new_workspace)
+
+
+@app.command()
+def ingest(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders; none: the [[sources]] of the workspace.")] = None,
+    format: Annotated[str | None, typer.Option(help="Log format; default: recognised by content.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would land, write nothing.")] = False,
+    folder: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Land logs, make trajectories and groups, and say what the log is worth.
+
+    `records`, `duplicates`, `quarantined`, `skipped` and `formats` count what this call took in; the rest is the lake
+    after it.
+    """
+    from pipelines.ingest import ingest as take_in
+
+    workspace = _open(folder)
+    _answer(as_json, take_in(workspace, paths, format=format, dry_run=dry_run), show.ingested)
+
+
+@app.command()
+def formats(as_json: AsJson = False) -> None:
+    """List the log formats and what each can give."""
+    from pipelines.landing.registry import describe
+
+    _answer(as_json, describe(), show.formats)
+
+
+@app.command()
+def quarantine(
+    record: Annotated[str | None, typer.Argument(help="A record_id: show it whole.")] = None,
+    folder: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """List what could not be read, with file, line, byte offset and reason."""
+    from pipelines.landing import quarantine as rows
+
+    workspace = _open(folder)
+    if record is None:
+        _answer(as_json, rows.listed(workspace), show.quarantine)
+    else:
+        _answer(as_json, rows.shown(workspace, record), show.fields)
+
+
+@app.command()
+def lanes(
+    night: Annotated[str | None, typer.Option(help="YYYY-MM-DD; default: the last night that ran.")] = None,
+    folder: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Where the log of a night went: counts per lane and reason."""
+    from pipelines.batches import lane_counts
+
+    _answer(as_json, lane_counts(_open(folder), night), show.lanes)
+
+
+groups_app = typer.Typer(no_args_is_help=True, help="Groups of attempts at one task.")
+app.add_typer(groups_app, name="groups")
+
+
+@groups_app.command("wanted")
+def groups_wanted(folder: Where = Path(), as_json: AsJson = False) -> None:
+    """Tasks that lack siblings or spread, most useful first."""
+    from pipelines.groups import wanted_tasks
+
+    _answer(as_json, wanted_tasks(_open(folder)), show.wanted)
+
+
+@app.command()
+def why(reference: str, folder: Where = Path(), as_json: AsJson = False) -> None:
+    """The whole story of one trajectory: where it came from, where it went, and for what reason."""
+    from pipelines.lineage import why as story
+
+    _answer(as_json, story(_open(folder), reference), show.story)
+
+
+@app.command()
+def night(
+    date: Annotated[str | None, typer.Option(help="YYYY-MM-DD; default: today. All sealed groups that wait are taken.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Train on consumed groups once more; marked.")] = False,
+    folder: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Run the nightly job once: from the log to a decision."""
+    from pipelines.nights import run_night
+
+    workspace = _open(folder)
+    if date is not None:
+        _day(date)
+    _answer(as_json, run_night(workspace, date or _today(), again=again), show.night)
+
+
+@app.command()
+def demo(
+    nights: Annotated[int, typer.Option(min=1, help="Nights to run.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of tickets, sampling and training.")] = 0,
+    engine: Annotated[str, typer.Option(help="Who serves the policy.")] = "embedded",
+    folder: Annotated[Path | None, typer.Option("--workspace", "-w", help="Default: .demo in the checkout; made anew.")] = None,
+    control: Annotated[
+        str | None, typer.Option(help="`shuffled`: advantages shuffled within groups, which must teach nothing.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The closed loop on the embedded model: serve, log, learn, evaluate, promote, night after night."""
+    from pipelines.demo import run_demo
+
+    if engine != "embedded":
+        raise ConfigError(f"engine {engine!r} is not known: this nightshift serves the demo with `embedded`")
+    result = run_demo(nights=nights, seed=seed, folder=folder, control=control)
+    _answer(as_json, result, show.demo)
+
+
+@app.command()
+def lineage(reference: str, folder: Where = Path(), as_json: AsJson = False) -> None:
+    """What a checkpoint, batch, group or trajectory came from; for FILE:LINE, what learned from it."""
+    from pipelines.lineage import ask
+
+    _answer(as_json, ask(_open(folder), reference), show.lineage)
+
+
+@app.command()
+def checkpoints(folder: Where = Path(), as_json: AsJson = False) -> None:
+    """Checkpoints with parent, batches, held-out pass rate, decision, and which one is champion."""
+    from pipelines.checkpoints import listed
+
+    _answer(as_json, listed(_open(folder)), show.checkpoints)
+
+
+@app.command()
+def promote(version: int, folder: Where = Path(), as_json: AsJson = False) -> None:
+    """Make a version champion, through the gate."""
+    from pipelines.promotion import promote as through_the_gate
+
+    _answer(as_json, show.plain(through_the_gate(_open(folder), version)), show.fields)
+
+
+@app.command()
+def rollback(folder: Where = Path(), as_json: AsJson = False) -> None:
+    """Back to the previous champion."""
+    from pipelines.promotion import rollback as back
+
+    _answer(as_json, show.plain(back(_open(folder))), show.fields)
+
+
+@app.command()
+def doctor(
+    digest: Annotated[bool, typer.Option("--digest", help="Hash of each table's canonical rows.")] = False,
+    folder: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Check set-up and invariants; exit 1 where one is broken."""
+    from pipelines import doctor as checks
+
+    workspace = _open(folder)
+    if digest:
+        _answer(as_json, checks.digest(workspace), show.fields)
+        return
+    findings = checks.check(workspace)
+    _answer(as_json, findings, show.findings)
+    if any(finding["state"] == "broken" for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def sql(question: str, folder: Where = Path(), as_json: AsJson = False) -> None:
+    """Ask the lake a read-only question; tables are named <stage>.<table>."""
+    rows = _open(folder).queries.ask(question).to_pylist()
+    _answer(as_json, rows, show.rows)
+
+
+def _day(text: str) -> str:
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ConfigError(f"{text!r} is no date; write YYYY-MM-DD") from None
+
+
+if __name__ == "__main__":
+    os.umask(0o077)  # logs hold what users said
+    main()

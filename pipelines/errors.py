@@ -20,6 +20,8 @@
     ├── TrainingError                the trainer died, was killed, or left no manifest
     ├── RegistryError                MLflow is unreachable or refuses
     ├── PromotionRefusedError        the gate, or a stale decision, forbids it
+    ├── NightFailedError             a stage of a night failed; carries that stage's line and exit code
+    ├── BusyError                    another process holds the lock that this work needs
     └── UnknownReferenceError        lineage, why: nothing in this lake has that name
 
 Each message is one line that says what to do; `ids` carries what it is about. The command line prints the message and
@@ -27,6 +29,8 @@ exits with `exit_code`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from trainer.contract import (
     BatchRefusedError,
@@ -38,6 +42,7 @@ from trainer.contract import (
 
 __all__ = [
     "BatchRefusedError",
+    "BusyError",
     "CheckpointRefusedError",
     "ConfigError",
     "ContractError",
@@ -49,6 +54,7 @@ __all__ = [
     "JudgeUnavailableError",
     "LakeConflictError",
     "LakeError",
+    "NightFailedError",
     "NightshiftError",
     "PromotionRefusedError",
     "RegistryError",
@@ -121,6 +127,20 @@ class RegistryError(NightshiftError):
 
 class PromotionRefusedError(NightshiftError):
     """The gate forbids it, or the decision was measured against another champion."""
+
+
+class NightFailedError(NightshiftError):
+    """A stage of the night failed; the message is that stage's own line."""
+
+    def __init__(self, message: str, exit_code: int, stack: str | None, **ids: Any) -> None:
+        super().__init__(message, **ids)
+        self.exit_code = exit_code
+        self.stack = stack
+        """Where it failed, for an error that nightshift does not raise on purpose; None for one that it does."""
+
+
+class BusyError(NightshiftError):
+    """Another process holds the lock that this work needs; the message names it."""
 
 
 class UnknownReferenceError(NightshiftError):

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 KINDS = {
+    "file": "fil",
     "record": "rec",
     "content": "con",
     "task": "tsk",

@@ -32,11 +32,13 @@ class Landed(Report):
     skipped: int
     """New records without a trajectory (enumerated reason)."""
     formats: dict[str, int]
-    """Files by format, `unknown` for those of none."""
+    """Files by format, `unknown` for those of none, `empty` for those without content."""
     redactions: dict[str, int]
     """Secrets replaced, by rule."""
     days: list[str]
     """Days of the new records, sorted."""
+    waiting: int = 0
+    """Files whose end is still being written: it is read next time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,3 +207,5 @@ class Decided(Report):
     num_tasks: int
     reused: bool
     """This challenger was decided on before."""
+    alias_problem: str | None = None
+    """Why MLflow's alias does not follow yet, in one line; None where it does. The lake's row holds all the same."""

@@ -63,6 +63,16 @@ def _warn_about_size() -> None:
         )
 
 
+def _add_command() -> None:
+    """Put `nightshift` beside python, and the checkout onto its path: the project is a checkout, never a wheel."""
+    checkout = str(HERE.parent)
+    site = next(VENV.glob("lib/python3*/site-packages"))
+    (site / "nightshift.pth").write_text(checkout + "\n", encoding="utf-8")
+    command = VENV / "bin" / "nightshift"
+    command.write_text(f"#!{PYTHON}\nfrom pipelines.cli import main\n\nmain()\n", encoding="utf-8")
+    command.chmod(0o755)
+
+
 def main() -> None:
     """Bring `.venv` up to the pin files."""
     if sys.version_info[:2] != (3, 11):
@@ -84,6 +94,7 @@ def main() -> None:
     _pip(*hashed, "-r", str(HERE / "main.txt"), "-r", str(HERE / "dev.txt"))
     _pip(*hashed, "--upgrade", "--target", str(EMBEDDED), "-r", str(HERE / "model.txt"))
     _pip("check")
+    _add_command()
     STAMP.write_text(_stamp())
     print("set-up: done", flush=True)
 

@@ -98,6 +98,11 @@ class Lake:
             return schema.empty_table()
         return _read(handle, spec, columns, filter)
 
+    def num_rows(self, name: str) -> int:
+        """Rows of the newest version, counted from the files' footers."""
+        handle = self.handle(name)
+        return 0 if handle is None else handle.to_pyarrow_dataset().count_rows()
+
     def sequence(self, name: str, app_id: str) -> int:
         """Last committed sequence of an app id; 0 where it never committed."""
         handle = self.handle(name)
@@ -147,7 +152,12 @@ class Lake:
 
         def compute(snapshot: Snapshot) -> pa.Table:
             held = snapshot.read(columns=key)
-            return rows if held.num_rows == 0 else rows.join(held, keys=key, join_type="left anti")
+            if held.num_rows == 0:
+                return rows
+            # keys alone are joined: Arrow refuses to carry list columns through a join
+            numbered = rows.select(key).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+            missing = numbered.join(held, keys=key, join_type="left anti").column("row")
+            return rows.take(missing.combine_chunks().sort())
 
         return self.append_computed(name, compute)
 
@@ -233,6 +243,8 @@ def _read(handle: DeltaTable, spec: TableSpec, columns: Sequence[str] | None, fi
 
 
 def _first_line(problem: BaseException) -> str:
+    if "No space left on device" in str(problem):  # whatever library met it, and whatever it was copying then
+        return "the disk is full; make room and run the same command again, nothing that was committed is lost"
     lines = str(problem).strip().splitlines()
     return lines[0] if lines else type(problem).__name__
 

@@ -18,9 +18,7 @@ import orjson
 
 from pipelines.landing.decoding import BadPieceError, Facts, utc
 from pipelines.landing.format import GIVES, Attempt, Piece, StoredRecord, asked, uniform
-from pipelines.landing.jsonl import first_values, split_lines
-
-VERSION = 1
+from pipelines.landing.jsonl import BOM, first_values, split_lines
 
 
 class Message(msgspec.Struct, kw_only=True):
@@ -79,7 +77,9 @@ class Recorder:
     gives = frozenset(GIVES)
 
     def detect(self, head: bytes, path: Path) -> bool:
-        """A line among the first is an object with `recorder` and `kind`."""
+        """A line among the first is an object with `recorder` and `kind`, or the first is still being written."""
+        if head.removeprefix(BOM).startswith(b'{"recorder":'):
+            return True
         return any(isinstance(value, dict) and "recorder" in value and "kind" in value for value in first_values(head))
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
@@ -136,9 +136,7 @@ def _facts(value: Any) -> Facts:
     if call.outcome is not None and not 0 <= call.outcome <= 1:
         raise BadPieceError("wrong_shape", f"outcome {call.outcome} is outside [0, 1]")
     started = utc(call.started_at)
-    return Facts(
-        vendor_id=call.call_id, attempt_ref=call.attempt_id, time=utc(call.ended_at) if call.ended_at else started
-    )
+    return Facts(vendor_id=call.call_id, attempt_ref=call.attempt_id, time=utc(call.ended_at) if call.ended_at else started)
 
 
 def _order(pair: tuple[dict[str, Any], StoredRecord]) -> tuple[Any, ...]:
@@ -192,7 +190,7 @@ def _longest_chain(answered: Sequence[dict[str, Any]]) -> list[int]:
 
 def _meaning(message: dict[str, Any]) -> bytes:
     """What makes two messages the same: not the reasoning, which many harnesses leave out when they send it back."""
-    turn = uniform({**message, "role": message.get("role", "assistant")}, call=None)
+    turn = uniform(message, call=None)
     kept = [turn["role"], turn["content"] or "", turn.get("tool_calls"), turn.get("tool_call_id")]
     return orjson.dumps(kept) + b"\n"
 
@@ -207,6 +205,5 @@ def _turns(answered: Sequence[dict[str, Any]], chain: Sequence[int]) -> list[dic
             turns.append(uniform(message, call=None))
         else:  # from the answer itself: what is sent back may have lost its reasoning
             response = answered[call]["response"]
-            said = {**response["message"], "role": response["message"].get("role", "assistant")}
-            turns.append(uniform(said, call=call, finish_reason=response.get("finish_reason")))
+            turns.append(uniform(response["message"], call=call, finish_reason=response.get("finish_reason")))
     return turns

@@ -1,0 +1,77 @@
+"""Jobs, the schedule and the sensor.
+
+`nightly` runs in one process, since the stages wait for one another anyway and starting a process per stage costs more
+than most of them take; one run also means that a blocking check stops everything behind it. Runs of it carry the tag
+NIGHT, of which dagster.yaml lets one run at a time: a second tick waits in the queue, and is not lost.
+"""
+
+import datetime
+import hashlib
+import zoneinfo
+from pathlib import Path
+
+import dagster as dg
+
+from assets.rewards import RESCORED
+from pipelines.config import Config
+from pipelines.landing.sources import paths_of
+from pipelines.workspace import Workspace
+
+NIGHT = "nightshift/night"
+
+
+def build(config: Config, folder: Path, days: dg.DailyPartitionsDefinition) -> tuple[list, list, list]:
+    """Jobs, schedules and sensors of a workspace."""
+    nightly = dg.define_asset_job(
+        "nightly",
+        selection=dg.AssetSelection.all() - dg.AssetSelection.assets(RESCORED),
+        partitions_def=days,
+        executor_def=dg.in_process_executor,
+        tags={NIGHT: "one"},
+        description="All ten stages for one night: from the log to a decision.",
+    )
+    land = dg.define_asset_job(
+        "land",
+        selection=dg.AssetSelection.assets(["landing", "records"]),
+        executor_def=dg.in_process_executor,
+        description="Take in what is new in the sources; trains nothing.",
+    )
+    rescore = dg.define_asset_job(
+        "rescore",
+        selection=dg.AssetSelection.assets(RESCORED),
+        executor_def=dg.in_process_executor,
+        description="Rewards of one day under another rubric; trains nothing.",
+    )
+    status = dg.DefaultScheduleStatus.RUNNING if config.schedule.enabled else dg.DefaultScheduleStatus.STOPPED
+
+    @dg.schedule(
+        name="every_night",
+        job=nightly,
+        cron_schedule=config.schedule.cron,
+        execution_timezone=config.schedule.timezone,
+        default_status=status,
+        description="The night of the day before the tick. Missed while off: the newest missed tick is run once.",
+    )
+    def every_night(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        tick = context.scheduled_execution_time.astimezone(zoneinfo.ZoneInfo(config.schedule.timezone))
+        night = (tick.date() - datetime.timedelta(days=1)).isoformat()
+        return dg.RunRequest(run_key=f"night-{context.scheduled_execution_time.isoformat()}", partition_key=night)
+
+    @dg.sensor(
+        name="new_log_lines",
+        job=land,
+        minimum_interval_seconds=60,
+        default_status=dg.DefaultSensorStatus.RUNNING if config.schedule.enabled else dg.DefaultSensorStatus.STOPPED,
+        description="Lands a source as soon as its files grow.",
+    )
+    def new_log_lines(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        seen = hashlib.sha256()
+        for path in paths_of(Workspace.open(folder)):
+            facts = path.stat()
+            seen.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
+        cursor = seen.hexdigest()
+        if cursor == context.cursor:
+            return dg.SkipReason("no file of the sources has changed")
+        return dg.SensorResult([dg.RunRequest(run_key=cursor)], cursor=cursor)
+
+    return [nightly, land, rescore], [every_night], [new_log_lines]

@@ -1,0 +1,128 @@
+"""One night in this process: `python -m assets.night`, which is how `nightshift night` reaches Dagster.
+
+A program of its own, since the command line lives in the domain, which imports no Dagster. The run is stored in the
+workspace's Dagster instance and looks in the UI like one that the schedule started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.definitions import build_definitions
+from assets.home import instance_of
+from assets.metadata import REPORT
+from assets.resources import NightLock
+from pipelines import errors
+from pipelines.config import Config
+from pipelines.errors import ConfigError, NightshiftError
+from pipelines.locks import alone
+from pipelines.workspace import Workspace
+
+EXIT_FAILED = 1
+
+
+def run_night(folder: Path, night: str, *, again: bool = False) -> dict[str, Any]:
+    """Run the nightly job for a day; returns `success`, `reports` by asset, `seconds` by asset and, if so, `failed`."""
+    first = Config.read(folder).lake.first_day.isoformat()
+    definitions = build_definitions(folder, night_lock=NightLock(folder=str(folder), held_by_caller=True))
+    job = definitions.resolve_job_def("nightly")
+    with instance_of(folder) as instance:
+        if job.partitions_def is None or not job.partitions_def.has_partition_key(night):
+            raise ConfigError(f"{night} is no night of this workspace: nights run from {first} ([lake] first_day) to today, UTC")
+        result = job.execute_in_process(
+            partition_key=night,
+            instance=instance,
+            raise_on_error=False,
+            run_config={
+                "ops": {"batches__batches": {"config": {"again": again}}},
+                "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},  # failures are told in one line below
+            },
+        )
+    return {
+        "night": night,
+        "run_id": result.run_id,
+        "success": result.success,
+        "reports": _reports(result),
+        "seconds": _seconds(result),
+        "failed": None if result.success else _failed(result),
+    }
+
+
+def _reports(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    found = {}
+    for event in result.get_asset_materialization_events():
+        materialization = event.step_materialization_data.materialization
+        if REPORT in materialization.metadata:
+            found[materialization.asset_key.to_user_string()] = materialization.metadata[REPORT].value
+    return found
+
+
+def _seconds(result: dg.ExecuteInProcessResult) -> dict[str, float]:
+    times: dict[str, dict[str, float]] = {}
+    for record in result.get_step_success_events():
+        times[record.step_key or ""] = {"seconds": record.step_success_data.duration_ms / 1000}
+    return {step.replace("__", "/"): entry["seconds"] for step, entry in times.items()}
+
+
+def _failed(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    """Step, one line and exit code of the first failure; a blocking check that found something is one."""
+    for event in result.get_step_failure_events():
+        error = event.step_failure_data.error
+        while error is not None and error.cause is not None:
+            error = error.cause
+        if error is None:
+            continue
+        kind = getattr(errors, error.cls_name or "", None)
+        known = isinstance(kind, type) and issubclass(kind, NightshiftError)
+        message = error.message.strip().splitlines()[0].removeprefix(f"{error.cls_name}: ").strip()
+        lines = error.message.strip().splitlines()
+        if message == "" and len(lines) > 1:
+            message = lines[1]
+        where = (event.step_key or "").replace("__", "/")
+        return {
+            "step": where,
+            "error": error.cls_name,
+            "message": message if known else f"{error.cls_name}: {message}",
+            "stack": None if known else error.to_string(),
+            "exit_code": kind.exit_code if known else EXIT_FAILED,
+        }
+    for event in result.all_events:
+        if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION and not event.asset_check_evaluation_data.passed:
+            evaluation = event.asset_check_evaluation_data
+            return {
+                "step": evaluation.asset_key.to_user_string(),
+                "error": "AssetCheck",
+                "message": f"the check {evaluation.check_name} failed; `nightshift doctor` names what breaks it",
+                "stack": None,
+                "exit_code": EXIT_FAILED,
+            }
+    return {"step": None, "error": "unknown", "message": "the run failed without a step", "stack": None, "exit_code": EXIT_FAILED}
+
+
+def main() -> None:
+    """Command line of this program."""
+    parser = argparse.ArgumentParser(prog="python -m assets.night", description=__doc__)
+    parser.add_argument("--workspace", type=Path, required=True)
+    parser.add_argument("--night", required=True, help="YYYY-MM-DD")
+    parser.add_argument("--again", action="store_true", help="train on consumed groups once more; the checkpoint is marked")
+    parser.add_argument("--result", type=Path, required=True, help="file for the outcome as JSON")
+    arguments = parser.parse_args()
+    try:
+        Workspace.open(arguments.workspace)
+        with alone(arguments.workspace / ".night.lock", "a night of this workspace"):
+            outcome = run_night(arguments.workspace, arguments.night, again=arguments.again)
+    except NightshiftError as problem:
+        failed = {"step": None, "error": type(problem).__name__, "message": str(problem), "stack": None}
+        outcome = {"night": arguments.night, "success": False, "failed": {**failed, "exit_code": problem.exit_code}}
+    arguments.result.write_text(json.dumps(outcome), encoding="utf-8")
+    sys.exit(0 if outcome["success"] else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""`nightshift ingest`: stages 1 to 3 at once, and what the log is worth."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines import groups, trajectories
+from pipelines.landing.land import land, survey
+from pipelines.nights import CHECKOUT, checkout_environment
+from pipelines.reports import Report
+from pipelines.workspace import Workspace
+
+
+def ingest(
+    workspace: Workspace, paths: Sequence[Path] | None, *, format: str | None = None, dry_run: bool = False
+) -> dict[str, Any]:
+    """Land, build, seal what is full; returns the words of `ingest --json`."""
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    landed = survey(workspace, paths, format=format) if dry_run else land(workspace, paths, format=format)
+    found: dict[str, Any] = {
+        "records": landed.records,
+        "quarantined": landed.quarantined,
+        "skipped": landed.skipped,
+        "formats": landed.formats,
+        "redactions": landed.redactions,
+    }
+    if dry_run:
+        return {**found, "dry_run": True}
+    built = trajectories.build(workspace)
+    groups.assign_splits(workspace, day)
+    sealed = groups.seal(workspace, day, judged=False)
+    overview = groups.overview(workspace)
+    reports = {"landing/records": landed, "trajectories/trajectories": built, "groups/groups": sealed}
+    _show_in_dagster(workspace, reports, day)
+    return {
+        **found,
+        "duplicates": built.duplicates,
+        "trajectories": overview.trajectories,
+        "groups": overview.groups,
+        "groups_mixed": overview.groups_mixed,
+        "groups_all_pass": overview.groups_all_pass,
+        "groups_all_fail": overview.groups_all_fail,
+        "groups_unknown": overview.groups_unknown,
+        "eligible_for": overview.eligible_for,
+        "reasons": overview.reasons,
+    }
+
+
+def _show_in_dagster(workspace: Workspace, reports: dict[str, Report], day: str) -> None:
+    """Report what was done here as materialisations; a workspace that never met Dagster has nobody to tell."""
+    if not (workspace.folder / ".dagster").exists():
+        return
+    content = {asset: dataclasses.asdict(report) for asset, report in reports.items()}
+    command = [sys.executable, "-m", "assets.reported", "--workspace", str(workspace.folder), "--day", day]
+    told = subprocess.run(
+        command, input=json.dumps(content), text=True, capture_output=True, cwd=CHECKOUT, env=checkout_environment(), check=False
+    )
+    if told.returncode != 0:
+        last = told.stderr.strip().splitlines()[-1:] or ["no message"]
+        print(f"what was taken in is not shown in the Dagster UI ({last[0]})", file=sys.stderr)

@@ -1,0 +1,108 @@
+"""Which files to land: paths from the command line, or the configured [[sources]]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import SourceError, UnknownFormatError
+from pipelines.landing import registry
+from pipelines.landing.format import HEAD_BYTES, LogFormat
+from pipelines.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file to land."""
+
+    path: Path
+    size: int
+    """In bytes, when it was found."""
+    format: LogFormat | None
+    """None: no format recognises it, or it is empty."""
+    empty: bool = False
+    """It holds nothing but white space."""
+
+
+def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None) -> tuple[list[SourceFile], list[SourceError]]:
+    """The files behind some paths, or behind [[sources]] where `paths` is None: each once, sorted; and those inside a
+    folder that cannot be read.
+
+    `format` None: recognised by content. SourceError where a named path is missing, unreadable or no regular file,
+    UnknownFormatError where a file that was named itself is of no known format. Files inside a folder that no format
+    recognises are returned without one; hidden files and the workspace's own tables and runs are left out.
+    """
+    if paths is None:
+        wanted = [(workspace.path(source.path), source.glob, source.format) for source in workspace.config.sources]
+    else:
+        wanted = [(Path(named), "**/*", format) for named in paths]
+    found: dict[Path, SourceFile] = {}
+    problems: list[SourceError] = []
+    for named, glob, known in wanted:
+        given = registry.by_name(known) if known is not None else None
+        for path in _files(workspace, named, glob):
+            try:
+                file = _source_file(path, given)
+            except OSError as problem:
+                if path == named:
+                    raise unreadable(path, problem) from problem
+                problems.append(unreadable(path, problem))
+                continue
+            if path == named and file.format is None and not file.empty:
+                raise UnknownFormatError(
+                    f"{path} is of no known format; if you know better, name one with --format: {', '.join(registry.names())}",
+                    path=str(path),
+                )
+            found.setdefault(path.resolve(), file)
+    return [found[path] for path in sorted(found)], problems
+
+
+def paths_of(workspace: Workspace) -> list[Path]:
+    """The files of [[sources]] as they are now, each once, sorted, none opened: what the sensor watches."""
+    entries = workspace.config.sources
+    present = [entry for entry in entries if workspace.path(entry.path).exists()]
+    return sorted({path for entry in present for path in _files(workspace, workspace.path(entry.path), entry.glob)})
+
+
+def settings_of(workspace: Workspace, source: str) -> SourceConfig | None:
+    """The [[sources]] entry that a record's `source` lies under (the deepest of several); None where there is none."""
+    path = workspace.path(source).resolve()
+    roots = [(workspace.path(entry.path).resolve(), entry) for entry in workspace.config.sources]
+    above = [(len(root.parts), entry) for root, entry in roots if path == root or root in path.parents]
+    return max(above, key=lambda pair: pair[0])[1] if above else None
+
+
+def unreadable(path: Path, problem: OSError) -> SourceError:
+    """What to say about a file that cannot be read."""
+    return SourceError(
+        f"{path} cannot be read ({problem.strerror or problem}); mend that and run the same command again", path=str(path)
+    )
+
+
+def _files(workspace: Workspace, named: Path, glob: str) -> Iterator[Path]:
+    try:
+        if named.is_dir():
+            own = [workspace.runs, workspace.batches]
+            if workspace.lake.is_local:
+                own.append(Path(workspace.lake.root))
+            for path in sorted(named.glob(glob)):
+                hidden = any(part.startswith(".") for part in path.relative_to(named).parts)
+                if path.is_file() and not hidden and not any(path.resolve().is_relative_to(folder) for folder in own):
+                    yield path
+            return
+        if not named.exists():
+            raise SourceError(f"{named} does not exist; name a log file or a folder of them", path=str(named))
+        if not named.is_file():
+            raise SourceError(f"{named} is neither a file nor a folder", path=str(named))
+        yield named
+    except OSError as problem:
+        raise unreadable(named, problem) from problem
+
+
+def _source_file(path: Path, given: LogFormat | None) -> SourceFile:
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        empty = not stream.read(HEAD_BYTES).strip()
+    format = None if empty else given or registry.detect(path)
+    return SourceFile(path=path, size=size, format=format, empty=empty)

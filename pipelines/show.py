@@ -1,0 +1,304 @@
+"""How answers look on a terminal: tables for lists, two columns for one thing, and one line that says what comes next."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console(soft_wrap=False, highlight=False)
+if not console.is_terminal:
+    console = Console(soft_wrap=False, highlight=False, width=160)  # a pipe has no width; 80 would fold every id
+
+NOTHING = "–"
+
+
+def plain(report: Any) -> dict[str, Any]:
+    """A report as JSON-ready values."""
+    return {key: str(value) if isinstance(value, Path) else value for key, value in dataclasses.asdict(report).items()}
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
+    """Print a table; the columns in `numbers` stand to the right."""
+    drawn = Table(title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    for column in columns:
+        drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(text(value) for value in row))
+    console.print(drawn)
+
+
+def text(value: Any) -> str:
+    """One value as a cell."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {text(number)}" for key, number in value.items()) or NOTHING
+    if isinstance(value, list):
+        return ", ".join(text(entry) for entry in value) or NOTHING
+    return str(value)
+
+
+def short(value: Any) -> str:
+    """An id as far as a person needs it; the JSON answer holds it whole."""
+    return NOTHING if value is None else str(value)[:12]
+
+
+def fields(content: dict[str, Any]) -> None:
+    """One thing: name and value."""
+    table("", ["", ""], list(content.items()))
+
+
+def rows(content: list[dict[str, Any]]) -> None:
+    """Rows of a question."""
+    if not content:
+        console.print("no rows")
+        return
+    columns = list(content[0])
+    numbers = [column for column in columns if isinstance(content[0][column], (int, float))]
+    table("", columns, [list(row.values()) for row in content], numbers=numbers)
+
+
+def new_workspace(content: dict[str, Any]) -> None:
+    """After `init`."""
+    fields({"workspace": content["workspace"], "files": content["files"]})
+    console.print("\nThe keys in .keys/ belong into your backup: without the identity key the lake cannot be read on.")
+    console.print(f"Next: cd {content['workspace']} && nightshift ingest PATH-OF-YOUR-LOG")
+
+
+def ingested(content: dict[str, Any]) -> None:
+    """After `ingest`."""
+    taken = ["records", "duplicates", "quarantined", "skipped"]
+    fields({"taken in": {name: content[name] for name in taken if name in content}, "formats": content["formats"]})
+    if content.get("redactions"):
+        fields({"redacted": content["redactions"]})
+    if content.get("dry_run"):
+        console.print("\nNothing was written (--dry-run).")
+        return
+    kinds = {kind: content[f"groups_{kind}"] for kind in ("mixed", "all_pass", "all_fail", "unknown")}
+    table(
+        "\nWhat the lake holds",
+        ["", "number", "of which"],
+        [("trajectories", content["trajectories"], content["eligible_for"]), ("groups", content["groups"], kinds)],
+        numbers=["number"],
+    )
+    table(
+        "\nLanes, from provenance alone", ["reason", "trajectories"], list(content["reasons"].items()), numbers=["trajectories"]
+    )
+    console.print("\nNext: nightshift night" if content["trajectories"] else "\nNothing to group yet.")
+
+
+def formats(content: list[dict[str, Any]]) -> None:
+    """The log formats."""
+    rows(content)
+
+
+def quarantine(content: list[dict[str, Any]]) -> None:
+    """Rows of quarantine."""
+    if not content:
+        console.print("quarantine is empty")
+        return
+    rows(content)
+
+
+def lanes(content: dict[str, Any]) -> None:
+    """Counts per lane and reason."""
+    if not content["lanes"]:
+        console.print("no night has run yet: `nightshift night`")
+        return
+    counted = [(entry["lane"], entry["reason"], entry["trajectories"]) for entry in content["lanes"]]
+    table(f"Night {content['night']}", ["lane", "reason", "trajectories"], counted, numbers=["trajectories"])
+
+
+def wanted(content: list[dict[str, Any]]) -> None:
+    """Tasks that a top-up should run."""
+    if not content:
+        console.print("no task wants more attempts")
+        return
+    rows(content)
+
+
+def story(content: dict[str, Any]) -> None:
+    """All that is known of one trajectory, stage by stage."""
+    for stage, entries in content.items():
+        if isinstance(entries, list) and entries and isinstance(entries[0], dict):
+            console.print(f"\n[bold]{stage}[/bold]")
+            rows(entries)
+        elif isinstance(entries, dict):
+            console.print(f"\n[bold]{stage}[/bold]")
+            fields(entries)
+        else:
+            fields({stage: entries})
+
+
+def night(content: dict[str, Any]) -> None:
+    """One night, stage by stage, and its decision."""
+    lines = []
+    for asset, report in content["reports"].items():
+        kept = {key: value for key, value in report.items() if key in _TOLD.get(asset, ()) and value not in (None, {}, [])}
+        shown = text(kept) if report.get("why_nothing") is None else report["why_nothing"]
+        lines.append((asset, f"{content['seconds'].get(asset, 0):.1f}", shown))
+    table(f"Night {content['night']}", ["stage", "seconds", "what it did"], lines, numbers=["seconds"])
+    decision = content["reports"].get("promotion/decision")
+    if decision:
+        console.print(f"\n{decision['decision']}: {decision['reason']}. Champion: {decision['policy_version']}")
+
+
+_TOLD: dict[str, tuple[str, ...]] = {
+    "landing/records": ("records", "seen", "quarantined", "skipped"),
+    "trajectories/trajectories": ("trajectories", "duplicates", "faults"),
+    "groups/groups": ("groups", "members", "waiting"),
+    "rewards/rewards": ("groups", "groups_mixed", "mean_reward", "pass_rate", "judged", "agreement"),
+    "batches/batches": ("batch_ids", "groups", "trajectories", "lanes"),
+    "training/run": ("run_id", "reused", "metrics"),
+    "checkpoints/checkpoint": ("policy_version", "reused"),
+    "evaluation/results": ("num_tasks", "challenger_pass_rate", "champion_pass_rate", "reused"),
+    "monitors/signals": ("alarms",),
+    "promotion/decision": ("decision", "reason", "difference", "lower_bound"),
+    "groups/wanted": ("tasks", "reasons"),
+}
+
+
+def lineage(content: dict[str, Any]) -> None:
+    """A checkpoint's lineage as a tree down to source files and lines; or what learned from a line."""
+    from rich.tree import Tree
+
+    title = content.get("policy_version") or content["reference"]
+    tree = Tree(f"[bold]{title}[/bold]  {content.get('checkpoint') or ''}")
+    for name in ("parents", "checkpoints"):
+        if content.get(name):
+            branch = tree.add(name)
+            for entry in content[name]:
+                through = f" ({entry['through']})" if entry.get("through") else ""
+                branch.add(f"{entry['policy_version']}  {entry['checkpoint']}  night {text(entry['night'])}{through}")
+    for name in ("batches", "groups", "trajectories"):
+        entries = content.get(name) or []
+        branch = tree.add(f"{len(entries)} {name}")
+        for entry in entries[:SHOWN_IDS]:
+            branch.add(text(entry))
+        if len(entries) > SHOWN_IDS:
+            branch.add(f"… {len(entries) - SHOWN_IDS} more (--json lists all)")
+    files: dict[str, list[int]] = {}
+    for source in content.get("sources", ()):
+        files.setdefault(source["file"], []).append(source["line"])
+    if files:
+        branch = tree.add(f"{sum(len(set(lines)) for lines in files.values())} source lines")
+        for file, lines in sorted(files.items()):
+            branch.add(f"{file}: {ranges(lines)}")
+    console.print(tree)
+
+
+SHOWN_IDS = 3
+"""Ids of one kind that a lineage tree names."""
+
+
+def ranges(lines: list[int]) -> str:
+    """Line numbers in short: 1-64, 70."""
+    ordered, parts, start = sorted(set(lines)), [], 0
+    for index, line in enumerate(ordered):
+        if index + 1 == len(ordered) or ordered[index + 1] != line + 1:
+            parts.append(str(line) if ordered[start] == line else f"{ordered[start]}-{line}")
+            start = index + 1
+    return ", ".join(parts)
+
+
+def checkpoints(content: list[dict[str, Any]]) -> None:
+    """All checkpoints, newest last; ids are cut short (`--json` has them whole)."""
+    if not content:
+        console.print("no checkpoint yet: `nightshift night` trains one where a night has something to teach")
+        return
+    lines = [
+        (
+            row["policy_version"],
+            "champion" if row["champion"] else "",
+            row["night"],
+            row["parent"],
+            ", ".join(short(batch) for batch in row["batches"]),
+            row["held_out_pass_rate"],
+            row["difference"],
+            row["decision"],
+            row["reason"],
+            row["marks"],
+            short(row["checkpoint_id"]),
+        )
+        for row in content
+    ]
+    columns = ["version", "", "night", "parent", "batches", "held-out", "difference", "decision", "reason", "marks", "checkpoint"]
+    table("", columns, lines, numbers=["held-out", "difference"])
+
+
+def findings(content: list[dict[str, Any]]) -> None:
+    """What `doctor` found."""
+    rows(content)
+
+
+def demo(content: dict[str, Any]) -> None:
+    """The table of nights, seconds per stage, the audit, and where the curve lies."""
+    nights = content["nights"]
+    columns = [
+        "night",
+        "rollouts",
+        "groups",
+        "mixed",
+        "lanes",
+        "reward",
+        "clipped",
+        "held-out before",
+        "after",
+        "decision",
+        "seconds",
+    ]
+    lines = [
+        (
+            entry["night"],
+            entry["rollouts"],
+            entry["groups"],
+            entry["groups_mixed"],
+            entry["lanes"],
+            entry["mean_reward"],
+            entry["clip_fraction"],
+            rate(entry["held_out_before"], entry["held_out_before_interval"]),
+            rate(entry["held_out_after"], entry["held_out_after_interval"]),
+            f"{entry['decision']} ({entry['reason']})",
+            entry["seconds"],
+        )
+        for entry in nights
+    ]
+    table(
+        f"\nNights, seed {content['seed']}",
+        columns,
+        lines,
+        numbers=["rollouts", "groups", "mixed", "reward", "clipped", "seconds"],
+    )
+    days = [entry["night"] for entry in nights]
+    stages = list(dict.fromkeys(stage for entry in nights for stage in entry["seconds_by_stage"]))
+    spent = [(stage, *(entry["seconds_by_stage"].get(stage) for entry in nights)) for stage in stages]
+    table("\nSeconds per stage", ["stage", *days], spent, numbers=days)
+    console.print()
+    fields(
+        {
+            "audit, base model": rate(content["audit_before"], content["audit_before_interval"]),
+            "audit, champion": rate(content["audit_after"], content["audit_after_interval"]),
+            "champion": content["champion"],
+            "its lineage": content["lineage"],
+            "judge": content["judge"],
+            "curve": content["curve"],
+            "took": f"{content['seconds']:.0f} s",
+        }
+    )
+    console.print(f"\nAsk it: nightshift -w {content['workspace']} lineage {content['champion']}    See it: make dev")
+
+
+def rate(measured: float | None, interval: Sequence[float] | None) -> str:
+    """A pass rate with its 95% interval."""
+    if measured is None:
+        return NOTHING
+    return f"{measured:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")

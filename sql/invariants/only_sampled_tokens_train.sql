@@ -1,0 +1,26 @@
+-- I7: rows whose mask does not fit, marks nothing or everything, or whose marked tokens lack a logprob in lane grpo;
+-- and trajectories whose marked tokens are not as many as were sampled.
+WITH lengths AS (
+    SELECT
+        row_hash,
+        trajectory_id,
+        lane,
+        len(token_ids) AS num_tokens,
+        len(sampled) AS num_mask,
+        coalesce(list_sum(list_transform(sampled, lambda marked: CAST(marked AS INTEGER))), 0) AS num_sampled,
+        coalesce(len(list_filter(behaviour_logprobs, lambda logprob: logprob IS NOT NULL)), 0) AS num_logprobs
+    FROM batch_rows
+    WHERE NOT struck
+),
+marked AS (
+    SELECT trajectory_id, sum(num_sampled) AS num_sampled FROM lengths GROUP BY trajectory_id
+)
+SELECT row_hash AS broken
+FROM lengths
+WHERE num_mask <> num_tokens OR num_sampled = 0 OR num_sampled = num_tokens OR (lane = 'grpo' AND num_logprobs <> num_sampled)
+UNION
+SELECT marked.trajectory_id AS broken
+FROM marked
+JOIN trajectories.trajectories AS trajectories USING (trajectory_id)
+WHERE marked.num_sampled <> trajectories.num_sampled_tokens
+ORDER BY broken
