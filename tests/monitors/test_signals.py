@@ -41,7 +41,9 @@ def checkpoint(workspace: Workspace, checkpoint_id: str, day: str, version: int 
     add(workspace, CHECKPOINTS, {**row, "marks": [], "metrics": json.dumps(metrics)})
 
 
-def results(workspace: Workspace, checkpoint_id: str, day: str, passed: list[bool | None], eval_set: str = "held_out", **more: str) -> None:
+def results(
+    workspace: Workspace, checkpoint_id: str, day: str, passed: list[bool | None], eval_set: str = "held_out", **more: str
+) -> None:
     rows = [
         {
             "checkpoint_id": checkpoint_id,
