@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,17 +55,15 @@ def judge(workspace: Workspace) -> Iterator[Ask]:
         key = os.environ.get(config.api_key_env)
         yield _client(workspace, config.model, config.base_url, key)
         return
-    from pipelines.doors.engine import base_identity, engine
+    from pipelines.doors.engine import engine
 
-    try:
-        running = engine(workspace)
-        server = running.__enter__()
-    except EngineError as problem:
-        raise JudgeUnavailableError(f"the embedded judge did not start: {problem}") from problem
-    try:
-        yield _client(workspace, f"openai/{base_identity(workspace)[0]}", server.url, None)
-    finally:
-        running.__exit__(None, None, None)
+    with ExitStack() as running:
+        try:
+            server = running.enter_context(engine(workspace))
+            model = f"openai/{server.base_model()}"
+        except EngineError as problem:
+            raise JudgeUnavailableError(f"the embedded judge did not start: {problem}") from problem
+        yield _client(workspace, model, server.url, None)
 
 
 def _client(workspace: Workspace, model: str, base_url: str | None, key: str | None) -> Ask:

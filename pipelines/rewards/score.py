@@ -32,17 +32,23 @@ _STEP = 500
 
 
 def score(
-    workspace: Workspace, night: str, *, rubric: str | None = None, door: AbstractContextManager[Ask] | None = None
+    workspace: Workspace,
+    night: str,
+    *,
+    rubric: str | None = None,
+    day: str | None = None,
+    door: AbstractContextManager[Ask] | None = None,
 ) -> Scored:
-    """Stage 4. `rubric`: name of another rubric than the one in force; `door`: another judge than the configured one.
+    """Stage 4 for a night (YYYY-MM-DD).
 
-    VerifierError or ConfigError where a verifier cannot be loaded; a verifier that breaks on an attempt, or a judge that
-    does not answer, is counted and leaves those attempts without that score.
+    `rubric`: name of another rubric than the one in force; `day`: only the groups that were sealed on that night, None: all;
+    `door`: another judge than the configured one. VerifierError or ConfigError where a verifier cannot be loaded; a
+    verifier that breaks on an attempt, or a judge that does not answer, is counted and leaves those without that score.
     """
     text, rubric_hash = workspace.rubric(rubric)
     verifiers = load(workspace)
     settings_key = settings_of(workspace, verifiers)
-    parameters = {"rubric_hash": rubric_hash, "settings_key": settings_key, "night": night}
+    parameters = {"rubric_hash": rubric_hash, "settings_key": settings_key, "sealed_night": day}
     awaiting = workspace.queries.run("rewards/awaiting", parameters)
     checks = _checks(verifiers)
     num_verdicts, num_failures = _verify(workspace, night, verifiers, awaiting, checks)

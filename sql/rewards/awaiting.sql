@@ -17,5 +17,7 @@ FROM groups.groups AS members
 ANTI JOIN settled ON settled.group_id = members.group_id
 LEFT JOIN groups.splits AS splits ON splits.task_key = members.task_key
 LEFT JOIN trajectories.trajectories AS attempts ON attempts.trajectory_id = members.trajectory_id
-WHERE coalesce(splits.split, 'train') = 'train'
+WHERE
+    coalesce(splits.split, 'train') = 'train'
+    AND ($sealed_night IS NULL OR members.sealed_night = $sealed_night)
 ORDER BY members.group_id, members.trajectory_id

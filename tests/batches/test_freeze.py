@@ -233,8 +233,11 @@ def child(workspace: Workspace, day: str = NIGHT, **environment: str) -> subproc
     )
 
 
-STEPS = ("batches:rows_written", "batches:manifest_written", "batches:published") + tuple(
-    f"{table}:{when}" for table in (CONSUMED.name, LANES.name) for when in ("before_commit", "after_commit")
+STEPS = (
+    "batches:rows_written",
+    "batches:manifest_written",
+    "batches:published",
+    *(f"{table}:{when}" for table in (CONSUMED.name, LANES.name) for when in ("before_commit", "after_commit")),
 )
 
 

@@ -96,6 +96,14 @@ def test_held_out_and_audit_tasks_are_not_scored(workspace: Workspace) -> None:
     assert workspace.lake.read(VERDICTS.name).num_rows == 3
 
 
+def test_one_days_groups_can_be_scored_alone(workspace: Workspace) -> None:
+    seal_groups(workspace, {"first": MIXED}, night=NIGHT)
+    seal_groups(workspace, {"second": MIXED, "third": MIXED}, night="2026-11-21")
+    assert score(workspace, "2026-11-22", day="2026-11-21", door=nobody()).groups == 2
+    assert score(workspace, "2026-11-22", day="2026-11-21", door=nobody()).groups == 0
+    assert score(workspace, "2026-11-22", door=nobody()).groups == 1
+
+
 def test_a_verifier_and_its_change_add_rows_and_overwrite_none(tmp_path: Path) -> None:
     config = '[[rewards.verifiers]]\nname = "desk"\nkind = "python"\nentry = "verifier.py:verify"\n'
     workspace = make_workspace(tmp_path, config)
