@@ -1,7 +1,5 @@
 """Stage 5 in Dagster: groups with spread are frozen into batches, each once."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.metadata import facts

@@ -1,7 +1,5 @@
 """Stage 7 in Dagster: the night's checkpoint in MLflow and in the lake, with the log lines that it learned from."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.lineage_metadata import lineage_of

@@ -1,7 +1,5 @@
 """Asset checks for the invariants that can break in production; blocking, so that nothing behind a broken one runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import dagster as dg

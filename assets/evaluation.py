@@ -1,7 +1,5 @@
 """Stage 8 in Dagster: challenger and champion on the same held-out tasks, through the harness."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.metadata import facts

@@ -1,7 +1,5 @@
 """Stage 3 in Dagster: siblings are sealed into groups; the night's last output lists what a top-up should run."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.metadata import facts

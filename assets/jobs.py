@@ -5,17 +5,17 @@ than most of them take; one run also means that a blocking check stops everythin
 NIGHT, of which dagster.yaml lets one run at a time: a second tick waits in the queue, and is not lost.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
+import zoneinfo
 from pathlib import Path
 
 import dagster as dg
-from pipelines.landing.land import source_files
 
 from assets.rewards import RESCORED
 from pipelines.config import Config
+from pipelines.landing.sources import paths_of
+from pipelines.workspace import Workspace
 
 NIGHT = "nightshift/night"
 
@@ -53,7 +53,8 @@ def build(config: Config, folder: Path, days: dg.DailyPartitionsDefinition) -> t
         description="The night of the day before the tick. Missed while off: the newest missed tick is run once.",
     )
     def every_night(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-        night = (context.scheduled_execution_time.date() - datetime.timedelta(days=1)).isoformat()
+        tick = context.scheduled_execution_time.astimezone(zoneinfo.ZoneInfo(config.schedule.timezone))
+        night = (tick.date() - datetime.timedelta(days=1)).isoformat()
         return dg.RunRequest(run_key=f"night-{context.scheduled_execution_time.isoformat()}", partition_key=night)
 
     @dg.sensor(
@@ -65,7 +66,7 @@ def build(config: Config, folder: Path, days: dg.DailyPartitionsDefinition) -> t
     )
     def new_log_lines(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         seen = hashlib.sha256()
-        for path in source_files(folder, config):
+        for path in paths_of(Workspace.open(folder)):
             facts = path.stat()
             seen.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
         cursor = seen.hexdigest()

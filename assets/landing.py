@@ -1,7 +1,5 @@
 """Stage 1 in Dagster: one unpartitioned asset driven by offsets; running it again takes in nothing twice."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.metadata import facts

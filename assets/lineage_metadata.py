@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import dagster as dg
+
 from pipelines.lineage import backward
-
+from pipelines.show import ranges
 from pipelines.workspace import Workspace
-
-
-def ranges(lines: list[int]) -> str:
-    """Line numbers in short: 1-64, 70."""
-    parts: list[str] = []
-    ordered = sorted(set(lines))
-    start = 0
-    for index, line in enumerate(ordered):
-        if index + 1 == len(ordered) or ordered[index + 1] != line + 1:
-            first = ordered[start]
-            parts.append(str(first) if first == line else f"{first}-{line}")
-            start = index + 1
-    return ", ".join(parts)
 
 
 def lineage_of(workspace: Workspace, policy_version: str | None) -> dict[str, dg.MetadataValue]:

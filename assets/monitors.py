@@ -1,7 +1,5 @@
 """Stage 9 in Dagster: the night's signals."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.metadata import facts

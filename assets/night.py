@@ -33,7 +33,7 @@ def run_night(folder: Path, night: str, *, again: bool = False) -> dict[str, Any
     definitions = build_definitions(folder, night_lock=NightLock(folder=str(folder), held_by_caller=True))
     job = definitions.resolve_job_def("nightly")
     with instance_of(folder) as instance:
-        if job.partitions_def is None or not job.partitions_def.has_partition_key(night, dynamic_partitions_store=instance):
+        if job.partitions_def is None or not job.partitions_def.has_partition_key(night):
             raise ConfigError(f"{night} is no night of this workspace: nights run from {first} ([lake] first_day) to today, UTC")
         result = job.execute_in_process(
             partition_key=night,
@@ -57,8 +57,8 @@ def run_night(folder: Path, night: str, *, again: bool = False) -> dict[str, Any
 def _reports(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     found = {}
     for event in result.get_asset_materialization_events():
-        materialization = event.asset_materialization
-        if materialization is not None and REPORT in materialization.metadata:
+        materialization = event.step_materialization_data.materialization
+        if REPORT in materialization.metadata:
             found[materialization.asset_key.to_user_string()] = materialization.metadata[REPORT].value
     return found
 

@@ -1,7 +1,5 @@
 """Stage 10 in Dagster: the gate."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.metadata import facts

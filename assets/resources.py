@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-from pipelines.training import TrainingPlan, launch
 
 from pipelines.locks import waiting
+from pipelines.training import TrainingPlan, launch
 from pipelines.workspace import Workspace
 
 WORKSPACE_VARIABLE = "NIGHTSHIFT_WORKSPACE"

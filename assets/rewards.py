@@ -1,7 +1,5 @@
 """Stage 4 in Dagster: verifiers and judge, combined. `rescored` is the same for another rubric and never trains."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.metadata import facts

@@ -1,7 +1,5 @@
 """Stage 6 in Dagster: the trainer as a child process, seen through Dagster Pipes."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.metadata import facts

@@ -1,7 +1,5 @@
 """Stage 2 in Dagster: the days touched by landing are rebuilt from their records."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.metadata import facts

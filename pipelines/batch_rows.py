@@ -94,9 +94,7 @@ def sequences_of(calls: str, num_sampled_tokens: int) -> Sequences:
     return Sequences(token_ids, num_sampled, logprobs)
 
 
-def table_of(
-    members: Sequence[Member], *, identity: Identity, lane: str, base_model: str, tokenizer_hash: str
-) -> pa.Table:
+def table_of(members: Sequence[Member], *, identity: Identity, lane: str, base_model: str, tokenizer_hash: str) -> pa.Table:
     """Rows of a batch in the order of the members, calls in theirs, with their hashes. At least one member."""
     flat = [
         (member, turn, ids, count, logged)
@@ -172,11 +170,11 @@ def hashes_of(table: pa.Table, *, identity: Identity, generations: dict[str, int
 
 
 def _numbers(values: Sequence[float], kind: type[np.generic], index: int) -> np.ndarray:
-    try:
-        found = np.asarray(values)
-    except (ValueError, OverflowError):
-        found = np.asarray([None])
     integral = kind is np.int64
-    if found.ndim != 1 or found.dtype.kind not in ("iu" if integral else "iuf"):
+    if not set(map(type, values)) <= ({int} if integral else {int, float}):  # bool is neither: true is no token id
         raise RowRefusedError(f"call {index}: {'a token id is no integer' if integral else 'a logprob is no number'}")
-    return found.astype(kind)
+    try:
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused for that
+            return np.asarray(values).astype(kind)
+    except (OverflowError, TypeError):  # integers beyond 64 bits
+        raise RowRefusedError(f"call {index}: a number is too large") from None

@@ -204,12 +204,9 @@ def demo(
 @app.command()
 def lineage(reference: str, folder: Where = Path(), as_json: AsJson = False) -> None:
     """What a checkpoint, batch, group or trajectory came from; for FILE:LINE, what learned from it."""
-    from pipelines.lineage import backward, forward
+    from pipelines.lineage import ask
 
-    workspace = _open(folder)
-    file, _, line = reference.rpartition(":")
-    found = forward(workspace, file, int(line)) if file and line.isdecimal() else backward(workspace, reference)
-    _answer(as_json, found, show.lineage)
+    _answer(as_json, ask(_open(folder), reference), show.lineage)
 
 
 @app.command()

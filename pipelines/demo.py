@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import importlib.util
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pipelines import chain, harness, lineage
 from pipelines.config import CONFIG_FILE
-from pipelines.doors.engine import Engine, hold
+from pipelines.doors.engine import PolicyServer, hold
 from pipelines.errors import ConfigError
 from pipelines.evaluation import audit, pass_rate
 from pipelines.init import CHECKOUT, make_workspace
@@ -42,7 +44,7 @@ def run_demo(*, nights: int, seed: int, folder: Path | None = None, control: str
         raise ConfigError(f"control {control!r} is not known; there is `shuffled`")
     started = time.monotonic()
     workspace = _fresh_workspace(folder or CHECKOUT / ".demo", seed, control)
-    tickets = harness.load_module(ORDER_DESK / "tickets.py")
+    tickets = _tickets()
     tickets.write_eval_sets(workspace.folder, seed, num_held_out=HELD_OUT, num_audit=AUDIT)
     told: list[dict[str, Any]] = []
     with hold(workspace) as server:
@@ -71,6 +73,15 @@ def run_demo(*, nights: int, seed: int, folder: Path | None = None, control: str
         "curve": str(curve),
         "seconds": round(time.monotonic() - started, 1),
     }
+
+
+def _tickets() -> ModuleType:
+    """The example's ticket maker, loaded from its file: examples are no part of this package."""
+    spec = importlib.util.spec_from_file_location("order_desk_tickets", ORDER_DESK / "tickets.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _fresh_workspace(folder: Path, seed: int, control: str | None) -> Workspace:
@@ -107,7 +118,7 @@ def _clock(day: datetime.date, hour: int) -> Callable[[], datetime.datetime]:
     return lambda: start + datetime.timedelta(seconds=time.monotonic() - began)
 
 
-def _night(workspace: Workspace, server: Engine, tickets: Any, number: int, seed: int) -> dict[str, Any]:
+def _night(workspace: Workspace, server: PolicyServer, tickets: ModuleType, number: int, seed: int) -> dict[str, Any]:
     day = FIRST_DAY + datetime.timedelta(days=number)
     night = day.isoformat()
     began = time.monotonic()

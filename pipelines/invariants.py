@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.groups import violations
 from pipelines.schemas import CONSUMED
 from pipelines.workspace import Workspace
 from trainer.contract import BATCH_COLUMNS, ROWS_FILE, BatchManifest
@@ -33,14 +34,14 @@ class Finding:
 
 def every_record_in_one_place(workspace: Workspace) -> Finding:
     """I1: each record is in exactly one of a trajectory's provenance, duplicates, skipped."""
-    return _ask(workspace, "I1", "every_record_in_one_place", looked_at=workspace.lake.num_rows("landing/records"))
+    broken = workspace.queries.run("trajectories/unaccounted").column("record_id").to_pylist()
+    return Finding("I1", workspace.lake.num_rows("landing/records"), len(broken), broken[:MAX_EXAMPLES])
 
 
 def one_task_one_context(workspace: Workspace) -> Finding:
-    """I4: a group holds one task under one context and one policy family, and a trajectory is a member once."""
-    strict = workspace.config.groups.context == "strict"
-    looked_at = workspace.lake.num_rows("groups/groups")
-    return _ask(workspace, "I4", "one_task_one_context", {"strict": strict}, looked_at=looked_at)
+    """I4: a group holds one task under one context and one policy family within the lag; a trajectory is a member once."""
+    broken = [f"{row['group_id']}: {row['violation']}" for row in violations(workspace).to_pylist()]
+    return Finding("I4", workspace.lake.num_rows("groups/groups"), len(broken), broken[:MAX_EXAMPLES])
 
 
 def only_sampled_tokens_train(workspace: Workspace) -> Finding:
@@ -88,17 +89,5 @@ def _rows_of(folder: Path, batch_id: str) -> pa.Table:
 
 def _ask_of_batches(workspace: Workspace, invariant: str, query: str) -> Finding:
     rows = batch_rows(workspace)
-    return _ask(workspace, invariant, query, looked_at=rows.num_rows, tables={"batch_rows": rows})
-
-
-def _ask(
-    workspace: Workspace,
-    invariant: str,
-    query: str,
-    parameters: dict[str, object] | None = None,
-    *,
-    looked_at: int,
-    tables: dict[str, pa.Table] | None = None,
-) -> Finding:
-    broken = workspace.queries.run(f"invariants/{query}", parameters, tables=tables).column("broken").to_pylist()
-    return Finding(invariant, looked_at, len(broken), broken[:MAX_EXAMPLES])
+    broken = workspace.queries.run(f"invariants/{query}", tables={"batch_rows": rows}).column("broken").to_pylist()
+    return Finding(invariant, rows.num_rows, len(broken), broken[:MAX_EXAMPLES])

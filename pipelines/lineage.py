@@ -5,7 +5,9 @@ Read from the lake and the frozen batches alone: it needs neither Dagster nor ML
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+import operator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +45,19 @@ def edges(workspace: Workspace, checkpoint_id: str, batches: Sequence[str] | Non
     Columns: checkpoint_id, batch_id, group_id, trajectory_id, record_id, source, line. What its parents learned is theirs.
     `batches`: those of a checkpoint that is not registered yet; None: as it was registered.
     """
-    if batches is None:
-        batches = _checkpoint(workspace, checkpoint_id)["batches"] or ()
-    return _edges(workspace, [(checkpoint_id, batch_id) for batch_id in batches])
+    own: Sequence[str] = _checkpoint(workspace, checkpoint_id)["batches"] or () if batches is None else batches
+    return _edges(workspace, [(checkpoint_id, batch_id) for batch_id in own])
 
 
 def backward(workspace: Workspace, ref: str) -> dict[str, Any]:
     """What something was made from, down to files and lines.
 
     `ref` is `<model>@<version>`, `<model>@champion`, or the id of a checkpoint, batch, group or trajectory. Returns
-    `ref`, `checkpoint` (None unless it is one), `parents` (nearest first, the base model last), `batches`, `groups`,
-    `trajectories` (ids), `sources` ({file, line}) and, for what is no checkpoint, `checkpoints` that learned from it
-    (`through` is `direct` or `parent`). UnknownReferenceError where the lake has no such thing.
+    `reference`, `checkpoint` (its id, None where it is none), `parents` ({checkpoint, policy_version, night, batches},
+    nearest first, the base model last), `batches`, `groups`, `trajectories` (ids), `sources` ({file, line}). A checkpoint
+    has its `policy_version`, `night` and `run_id` besides, anything else the `checkpoints` that learned from it ({checkpoint,
+    policy_version, night, through}; `through` is `direct` or `parent`). What a checkpoint's parents learned is theirs: ask
+    for them by name. UnknownReferenceError where the lake has no such thing.
     """
     kind = ref.partition("_")[0]
     if kind == "bat":
@@ -73,9 +76,15 @@ def backward(workspace: Workspace, ref: str) -> dict[str, Any]:
     return _of_checkpoint(workspace, ref)
 
 
+def ask(workspace: Workspace, ref: str) -> dict[str, Any]:
+    """`forward` for `<file>:<line>`, `backward` for any other reference."""
+    place = _place(ref)
+    return backward(workspace, ref) if place is None else forward(workspace, *place)
+
+
 def forward(workspace: Workspace, file: str, line: int) -> dict[str, Any]:
-    """What became of one line of a log: `records`, `trajectories`, `groups`, `batches` and the `checkpoints` that learned
-    from it (`through`: `direct` or `parent`).
+    """What became of one line of a log: `records`, `trajectories`, `groups`, `batches` (ids) and the `checkpoints` that
+    learned from it ({checkpoint, policy_version, night, through}), `direct` or through a `parent`.
 
     `file` as stored, or any path to it; `line` is the first of the record, from 1. `skipped` holds the reasons of records
     that belong to no attempt, `quarantined` those of pieces that could not be read. UnknownReferenceError where nothing
@@ -92,6 +101,7 @@ def forward(workspace: Workspace, file: str, line: int) -> dict[str, Any]:
         )
     trajectories = sorted({row["trajectory_id"] for row in records if row["trajectory_id"] is not None})
     return {
+        "reference": f"{file}:{line}",
         "file": (records or quarantined)[0]["source"],
         "line": line,
         "records": sorted({row["record_id"] for row in records}),
@@ -118,9 +128,9 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     judgements = [] if group_id is None else _rows(workspace, JUDGEMENTS.name, group_id=group_id)
     splits = _rows(workspace, SPLITS.name, task_key=row["task_key"])
     used = _used(workspace, [trajectory_id])
-    left_out = ("turns", "calls", "tools", "record_ids")
+    told = {name: value for name, value in row.items() if name not in ("turns", "calls", "tools", "record_ids")}
     return {
-        "trajectory": {name: value for name, value in row.items() if name not in left_out},
+        "trajectory": {name: value.isoformat() if name.endswith("_at") and value else value for name, value in told.items()},
         "sources": _sources(_lines_of(workspace, [trajectory_id])),
         "duplicates": [duplicate["record_id"] for duplicate in _rows(workspace, DUPLICATES.name, trajectory_id=trajectory_id)],
         "split": splits[0]["split"] if splits else None,
@@ -146,7 +156,8 @@ def _of_checkpoint(workspace: Workspace, ref: str) -> dict[str, Any]:
     pairs = [(row["checkpoint_id"], batch_id) for batch_id in row["batches"] or ()]
     return {
         **_made_from(ref, _edges(workspace, pairs), sorted(row["batches"] or ())),
-        "checkpoint": _shown(row),
+        **{name: value for name, value in _shown(row).items() if name != "batches"},
+        "run_id": row["run_id"],
         "parents": parents,
     }
 
@@ -172,10 +183,9 @@ def _base(workspace: Workspace, policy: str) -> dict[str, Any]:
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     return {
-        "checkpoint_id": row["checkpoint_id"],
+        "checkpoint": row["checkpoint_id"],
         "policy_version": f"{row['policy']}@{row['version']}",
         "night": row["night"],
-        "run_id": row["run_id"],
         "batches": sorted(row["batches"] or ()),
     }
 
@@ -183,7 +193,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 def _before_training(workspace: Workspace, ref: str, trajectories: list[str], groups: list[str] | None) -> dict[str, Any]:
     used = _used(workspace, trajectories)
     return {
-        "ref": ref,
+        "reference": ref,
         "checkpoint": None,
         "parents": [],
         "batches": used["batches"],
@@ -196,7 +206,7 @@ def _before_training(workspace: Workspace, ref: str, trajectories: list[str], gr
 
 def _made_from(ref: str, found: pa.Table, batches: list[str] | None = None) -> dict[str, Any]:
     return {
-        "ref": ref,
+        "reference": ref,
         "checkpoint": None,
         "parents": [],
         "batches": _distinct(found, "batch_id") if batches is None else batches,
@@ -212,7 +222,7 @@ def _used(workspace: Workspace, trajectories: list[str]) -> dict[str, Any]:
     held = workspace.queries.run("lineage/batches_of", tables={"asked": asked})
     candidates = _distinct(held, "batch_id")
     found = _edges(workspace, [(None, batch_id) for batch_id in candidates])
-    within = found.filter(pc.is_in(found.column("trajectory_id"), value_set=pa.array(trajectories, pa.string())))
+    within = found.filter(pc.field("trajectory_id").isin(pa.array(trajectories, pa.string())))
     batches = _distinct(within, "batch_id")
     return {"groups": _distinct(held, "group_id"), "batches": batches, "checkpoints": _learned(workspace, batches)}
 
@@ -260,7 +270,7 @@ def _sources(found: pa.Table) -> list[dict[str, Any]]:
 
 
 def _distinct(rows: pa.Table, column: str) -> list[str]:
-    return sorted(pc.unique(rows.column(column).combine_chunks().drop_null()).to_pylist())
+    return sorted(rows.column(column).drop_null().unique().to_pylist())
 
 
 def _trajectory(workspace: Workspace, trajectory_id: str) -> dict[str, Any]:
@@ -271,14 +281,20 @@ def _trajectory(workspace: Workspace, trajectory_id: str) -> dict[str, Any]:
 
 
 def _trajectory_at(workspace: Workspace, ref: str) -> str:
-    file, _, line = ref.rpartition(":")
-    if not file or not line.isdigit():
+    place = _place(ref)
+    if place is None:
         raise _unknown(ref)
-    found = forward(workspace, file, int(line))["trajectories"]
+    found = forward(workspace, *place)["trajectories"]
     if len(found) != 1:
         held = ", ".join(found) or "none"
         raise UnknownReferenceError(f"{ref} is the line of {len(found)} trajectories ({held}); name one of them")
     return found[0]
+
+
+def _place(ref: str) -> tuple[str, int] | None:
+    """File and line of `<file>:<line>`, None where a reference is something else."""
+    file, _, line = ref.rpartition(":")
+    return (file, int(line)) if file and line.isdecimal() else None
 
 
 def _judged(judgement: dict[str, Any], trajectory_id: str) -> dict[str, Any]:
@@ -289,10 +305,7 @@ def _judged(judgement: dict[str, Any], trajectory_id: str) -> dict[str, Any]:
 
 def _rows(workspace: Workspace, table: str, **equal: Any) -> list[dict[str, Any]]:
     """Rows of a table whose columns have these values, sorted by its key."""
-    conditions: Iterable[Any] = (pc.field(column) == value for column, value in equal.items())
-    condition = None
-    for one in conditions:
-        condition = one if condition is None else condition & one
+    condition = functools.reduce(operator.and_, (pc.field(column) == value for column, value in equal.items()))
     rows = workspace.lake.read(table, filter=condition)
     return rows.sort_by([(column, "ascending") for column in TABLES[table].key]).to_pylist()
 

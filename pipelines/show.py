@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 console = Console(soft_wrap=False, highlight=False)
+if not console.is_terminal:
+    console = Console(soft_wrap=False, highlight=False, width=160)  # a pipe has no width; 80 would fold every id
 
 NOTHING = "–"
 
@@ -43,6 +45,11 @@ def text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(text(entry) for entry in value) or NOTHING
     return str(value)
+
+
+def short(value: Any) -> str:
+    """An id as far as a person needs it; the JSON answer holds it whole."""
+    return NOTHING if value is None else str(value)[:12]
 
 
 def fields(content: dict[str, Any]) -> None:
@@ -161,34 +168,71 @@ _TOLD: dict[str, tuple[str, ...]] = {
 
 
 def lineage(content: dict[str, Any]) -> None:
-    """A checkpoint's lineage as a tree of counts, with its source lines by file; or what learned from a line."""
+    """A checkpoint's lineage as a tree down to source files and lines; or what learned from a line."""
     from rich.tree import Tree
 
-    tree = Tree(f"[bold]{content.get('checkpoint') or content.get('reference') or 'lineage'}[/bold]")
-    for name in ("parents", "checkpoints", "batches", "groups", "trajectories"):
-        entries = content.get(name)
-        if entries is None:
-            continue
-        branch = tree.add(f"{name}: {len(entries)}")
-        for entry in entries[:8]:
+    title = content.get("policy_version") or content["reference"]
+    tree = Tree(f"[bold]{title}[/bold]  {content.get('checkpoint') or ''}")
+    for name in ("parents", "checkpoints"):
+        if content.get(name):
+            branch = tree.add(name)
+            for entry in content[name]:
+                through = f" ({entry['through']})" if entry.get("through") else ""
+                branch.add(f"{entry['policy_version']}  {entry['checkpoint']}  night {text(entry['night'])}{through}")
+    for name in ("batches", "groups", "trajectories"):
+        entries = content.get(name) or []
+        branch = tree.add(f"{len(entries)} {name}")
+        for entry in entries[:SHOWN_IDS]:
             branch.add(text(entry))
-        if len(entries) > 8:
-            branch.add(f"… {len(entries) - 8} more (--json lists all)")
+        if len(entries) > SHOWN_IDS:
+            branch.add(f"… {len(entries) - SHOWN_IDS} more (--json lists all)")
     files: dict[str, list[int]] = {}
     for source in content.get("sources", ()):
         files.setdefault(source["file"], []).append(source["line"])
-    branch = tree.add(f"sources: {sum(len(set(lines)) for lines in files.values())} lines")
-    for file, lines in sorted(files.items()):
-        branch.add(f"{file}: {len(set(lines))} lines, {min(lines)} to {max(lines)}")
+    if files:
+        branch = tree.add(f"{sum(len(set(lines)) for lines in files.values())} source lines")
+        for file, lines in sorted(files.items()):
+            branch.add(f"{file}: {ranges(lines)}")
     console.print(tree)
 
 
+SHOWN_IDS = 3
+"""Ids of one kind that a lineage tree names."""
+
+
+def ranges(lines: list[int]) -> str:
+    """Line numbers in short: 1-64, 70."""
+    ordered, parts, start = sorted(set(lines)), [], 0
+    for index, line in enumerate(ordered):
+        if index + 1 == len(ordered) or ordered[index + 1] != line + 1:
+            parts.append(str(line) if ordered[start] == line else f"{ordered[start]}-{line}")
+            start = index + 1
+    return ", ".join(parts)
+
+
 def checkpoints(content: list[dict[str, Any]]) -> None:
-    """All checkpoints."""
+    """All checkpoints, newest last; ids are cut short (`--json` has them whole)."""
     if not content:
         console.print("no checkpoint yet: `nightshift night` trains one where a night has something to teach")
         return
-    rows(content)
+    lines = [
+        (
+            row["policy_version"],
+            "champion" if row["champion"] else "",
+            row["night"],
+            row["parent"],
+            ", ".join(short(batch) for batch in row["batches"]),
+            row["held_out_pass_rate"],
+            row["difference"],
+            row["decision"],
+            row["reason"],
+            row["marks"],
+            short(row["checkpoint_id"]),
+        )
+        for row in content
+    ]
+    columns = ["version", "", "night", "parent", "batches", "held-out", "difference", "decision", "reason", "marks", "checkpoint"]
+    table("", columns, lines, numbers=["held-out", "difference"])
 
 
 def findings(content: list[dict[str, Any]]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from pipelines.errors import LakeError
 from pipelines.ids import canonical_json
 from pipelines.landing import registry
 from pipelines.landing.format import Attempt, StoredRecord
+from pipelines.landing.sources import settings_of
 from pipelines.reports import Built
 from pipelines.schemas import DUPLICATES, RECORDS, TRAJECTORIES
 from pipelines.workspace import Workspace
@@ -91,13 +91,17 @@ def _rows_of(
     """Rows of trajectories and of duplicates, each sorted by id."""
     asked = pa.table({"day": pa.array(days, pa.string())})
     records = workspace.queries.run("trajectories/attempts", tables={"asked": asked}, pinned=pinned)
+    settings: dict[str, SourceConfig | None] = {}
     rows: list[dict[str, Any]] = []
     duplicates: list[dict[str, Any]] = []
     one_by_one = (row for batch in records.to_batches(max_chunksize=10_000) for row in batch.to_pylist())
     for attempt_key, of_attempt in itertools.groupby(one_by_one, key=lambda row: row["attempt_key"]):
         given = list(of_attempt)
         standing = [record for record in given if record["record_id"] == record["stands"]]
-        row = _row(workspace, attempt_key, standing)
+        source = min(record["source"] for record in given)
+        if source not in settings:
+            settings[source] = settings_of(workspace, source)
+        row = _row(workspace, attempt_key, standing, settings[source])
         rows.append(row)
         provenance = set(row["record_ids"])
         duplicates.extend(
@@ -116,10 +120,10 @@ def _rows_of(
     return rows, duplicates
 
 
-def _row(workspace: Workspace, attempt_key: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+def _row(workspace: Workspace, attempt_key: str, records: list[dict[str, Any]], source: SourceConfig | None) -> dict[str, Any]:
+    """One row of trajectories; `source` is the configured source that the attempt's log lies in, None where none is."""
     first = records[0]
     attempt = _attempt(first["format"], records)
-    source = _source_of(workspace, [record["source"] for record in records])
     identity = workspace.identity
     harness = (source.harness if source else None) or attempt.harness or first["format"]
     policy_version = attempt.policy_version
@@ -194,14 +198,3 @@ def said(turns: Sequence[Mapping[str, Any]]) -> list[Any]:
         ]
         for turn in turns
     ]
-
-
-def _source_of(workspace: Workspace, files: Sequence[str]) -> SourceConfig | None:
-    """The configured source that an attempt's files lie in; the most specific one, None for logs taken in by hand."""
-    found: SourceConfig | None = None
-    for source in workspace.config.sources:
-        root = PurePath(workspace.shown(workspace.path(source.path)))
-        inside = any(PurePath(file).is_relative_to(root) for file in files)
-        if inside and (found is None or len(root.parts) > len(PurePath(workspace.shown(workspace.path(found.path))).parts)):
-            found = source
-    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
@@ -50,8 +51,13 @@ def _train(run: RunConfig, report: Report) -> CheckpointManifest:
         report.line("advantages are shuffled within their groups: a control, not for production")
     report.line(f"{len(rows)} rows of {len({row.group_id for row in rows})} groups; {_backend(run)}")
 
+    from transformers.utils import logging
+
     from trainer.step import train  # from here on torch is loaded: everything that can be refused without it was
 
+    # standard error holds one line, the one that says what to do: no progress bar of 2 s, no advice to library authors
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    logging.disable_progress_bar()
     policy = Policy(run, model, parent)
     policy.verify_packing(rows)
     optimizer = Optimizer(run, policy, parent)

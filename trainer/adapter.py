@@ -70,13 +70,17 @@ class Parent:
             ("tokenizer_hash", manifest.tokenizer_hash, model.tokenizer_hash),
         ):
             if found != wanted:
-                raise CheckpointRefusedError(f"parent {folder}: its {name} is {found!r}, the run needs {wanted!r}; name its own parent")
+                raise CheckpointRefusedError(
+                    f"parent {folder}: its {name} is {found!r}, the run needs {wanted!r}; name its own parent"
+                )
         for file in (ADAPTER_FILE, CONFIG_FILE):
             if file not in manifest.files:
                 raise CheckpointRefusedError(f"parent {folder}: its manifest names no {file}; train from another checkpoint")
         pickled = sorted(path.name for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pth", ".pkl", ".pickle"})
         if pickled:
-            raise CheckpointRefusedError(f"{folder / pickled[0]}: pickled files are refused; only safetensors are read, remove it")
+            raise CheckpointRefusedError(
+                f"{folder / pickled[0]}: pickled files are refused; only safetensors are read, remove it"
+            )
         cls._verify_config(folder, run)
         return cls(folder, manifest)
 
@@ -102,14 +106,19 @@ class Parent:
 
 
 class Policy:
-    """Base model and adapter in memory. `parameters` are the adapter's tensors under the names that peft stores."""
+    """Base model and adapter in memory: `model` is peft's, `parameters` the adapter's tensors under the names that it stores."""
 
     def __init__(self, run: RunConfig, model: BaseModel, parent: Parent | None) -> None:
         import torch
         from peft import LoraConfig, get_peft_model
         from transformers import AutoModelForCausalLM
 
+        from trainer.linear import speed_up
+
         torch.use_deterministic_algorithms(True)
+        # it would also clear every new tensor, against reads that do not happen here: 5% of the time
+        deterministic: Any = torch.utils.deterministic
+        deterministic.fill_uninitialized_memory = False
         try:
             base = AutoModelForCausalLM.from_pretrained(
                 model.folder, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True, use_safetensors=True
@@ -117,19 +126,22 @@ class Policy:
         except (OSError, ValueError) as problem:
             raise RunRefusedError(f"base model {model.folder} cannot be loaded: {str(problem).splitlines()[0]}") from None
         _refuse_windows(base.config, model)
+        base.requires_grad_(False)
+        speed_up(base)
         torch.manual_seed(run.seed)
         settings = LoraConfig(
             r=run.lora_rank, lora_alpha=run.lora_alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
         )
         # eval mode: there is no dropout, and nothing else may differ from the pass that sampled
-        self._model = get_peft_model(base, settings).eval()
-        self._causal = self._model.get_base_model()
+        self.model: Any = get_peft_model(base, settings).eval()
+        self._causal: Any = self.model.get_base_model()
         self.parameters: dict[str, torch.nn.Parameter] = {
             name.replace(".default.", "."): parameter
-            for name, parameter in self._model.named_parameters()
+            for name, parameter in self.model.named_parameters()
             if parameter.requires_grad
         }
-        self.config = adapter_config(run, list(self._model.peft_config["default"].target_modules))
+        # …self_attn.q_proj.lora_A.weight: every layer that got an adapter, by the last part of its name
+        self.config = adapter_config(run, sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in self.parameters}))
         if parent is not None:
             self._load(parent)
 
@@ -174,7 +186,7 @@ class Policy:
         import torch
 
         ids = torch.tensor([row.token_ids])
-        logprobs = torch.log_softmax(self._model(input_ids=ids).logits[0], dim=-1)
+        logprobs = torch.log_softmax(self.model(input_ids=ids).logits[0], dim=-1)
         return logprobs[torch.from_numpy(row.sampled_at - 1), ids[0, torch.from_numpy(row.sampled_at)]].numpy()
 
     def _load(self, parent: Parent) -> None:
@@ -187,7 +199,9 @@ class Policy:
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 if tensors[name].shape != parameter.shape:
-                    raise CheckpointRefusedError(f"{parent.folder / ADAPTER_FILE}: tensor {name} has another shape than the model's")
+                    raise CheckpointRefusedError(
+                        f"{parent.folder / ADAPTER_FILE}: tensor {name} has another shape than the model's"
+                    )
                 parameter.copy_(tensors[name])
 
     def save(self, folder: Path) -> None:

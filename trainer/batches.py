@@ -144,7 +144,9 @@ def _rows(folder: Path, manifest: BatchManifest, model: BaseModel) -> list[Row]:
             f"batch {batch}: {len(struck)} struck rows (first {struck[0]}): their content was erased; freeze the groups again",
             batch_id=batch,
         )
-    rows = [_row(entry, f"batch {batch}, row {number} ({entry['row_hash']})", manifest, model) for number, entry in enumerate(content)]
+    rows = [
+        _row(entry, f"batch {batch}, row {number} ({entry['row_hash']})", manifest, model) for number, entry in enumerate(content)
+    ]
     trajectories: dict[str, tuple[str, float]] = {}
     for row in rows:
         if trajectories.setdefault(row.trajectory_id, (row.group_id, row.advantage)) != (row.group_id, row.advantage):

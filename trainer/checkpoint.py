@@ -56,7 +56,9 @@ def checkpoint_id(adapter: Path, run_id: str) -> str:
     return "ckp_" + digest.hexdigest()[:32]
 
 
-def write(run: RunConfig, save: Callable[[Path], None], describe: Callable[[Path, dict[str, str]], CheckpointManifest]) -> CheckpointManifest:
+def write(
+    run: RunConfig, save: Callable[[Path], None], describe: Callable[[Path, dict[str, str]], CheckpointManifest]
+) -> CheckpointManifest:
     """Write the checkpoint of a run into its out folder and return its manifest.
 
     `save` writes the files into the folder that it is given; `describe` makes the manifest from that folder and the

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "SmolLM2-135M-Instruct"
@@ -45,7 +46,7 @@ def _converted() -> Path:
     print(f"converting {GGUF} to safetensors, once (about 20 s)", file=sys.stderr, flush=True)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF)
+    model: Any = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF)
     # save_pretrained refuses a model that says it is quantised; these weights are dequantised float32
     del model.config.quantization_config
     model.hf_quantizer = None

@@ -69,11 +69,11 @@ def train(
     run: RunConfig, rows: list[Row], policy: Policy, optimizer: Optimizer, report: Callable[[StepMetrics], None]
 ) -> Trained:
     """Train the policy in place on the rows; writes metrics.jsonl as it goes. DivergedError names the rows that broke it."""
-    steps = list(_steps(run, rows))
+    planned = list(steps(run, rows))
     done: list[StepMetrics] = []
     with run.metrics_path.open("w", encoding="utf-8", buffering=1) as stream:  # line-buffered: others follow the file
-        for number, members in enumerate(steps, start=1):
-            metrics = _step(run, members, policy, optimizer, number, len(steps))
+        for number, members in enumerate(planned, start=1):
+            metrics = _step(run, members, policy, optimizer, number, len(planned))
             stream.write(json.dumps(asdict(metrics)) + "\n")
             report(metrics)
             done.append(metrics)
@@ -83,7 +83,8 @@ def train(
     return Trained(len(done), sum(metrics.num_tokens for metrics in done), means)
 
 
-def _steps(run: RunConfig, rows: list[Row]) -> Iterator[list[Row]]:
+def steps(run: RunConfig, rows: list[Row]) -> Iterator[list[Row]]:
+    """The rows of each optimiser step of the run: whole groups, each once an epoch, in an order drawn from the seed."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.group_id, []).append(row)
@@ -103,11 +104,13 @@ def _step(run: RunConfig, rows: list[Row], policy: Policy, optimizer: Optimizer,
     for tree in plant(rows, MAX_TREE_TOKENS):
         of_token, weights = _tree_loss(run, tree, policy)
         loss = losses.step_loss(of_token.loss, weights, num_tokens)
-        if not bool(torch.isfinite(loss)):
+        value = float(loss.detach())
+        if not math.isfinite(value):
             broken = ~torch.isfinite(of_token.loss.detach() * weights)
-            raise _diverged(f"the loss is {float(loss)}", number, [tree.rows[int(i)] for i in torch.from_numpy(tree.row_of)[broken].unique()])
+            indices = torch.from_numpy(tree.row_of)[broken].unique().tolist()
+            raise _diverged(f"the loss is {value}", number, [tree.rows[index] for index in indices])
         loss.backward()
-        total += float(loss.detach())
+        total += value
         seen.append(of_token)
     norm = optimizer.step()
     if not math.isfinite(norm):

@@ -87,7 +87,9 @@ def write_eval_sets(folder: Path, seed: int, num_held_out: int, num_audit: int) 
 def tickets(split: Split, seed: str, num_tasks: int) -> list[tuple[str, str]]:
     """(ticket, order number) pairs; the same seed gives the same ones, templates take turns."""
     draws = random.Random(f"order desk/{split}/{seed}")
-    pool = [str(number) for number in range(10_000, 100_000) if number % 10 in _REMAINDERS[split] and str(number) != EXAMPLE_NUMBER]
+    pool = [
+        str(number) for number in range(10_000, 100_000) if number % 10 in _REMAINDERS[split] and str(number) != EXAMPLE_NUMBER
+    ]
     numbers = draws.sample(pool, 2 * num_tasks)
     templates: list[str] = []
     while len(templates) < num_tasks:

@@ -63,18 +63,25 @@ def overview(workspace: Workspace) -> Overview:
 def want(workspace: Workspace, night: str) -> WantedTasks:
     """Write the tasks that more attempts would help, ranked, as the night's `groups/wanted`."""
     parameters = {"night": night, "rubric_hash": workspace.rubric()[1], "min_spread": MIN_SPREAD}
+    rows = WANTED.schema.empty_table()
 
     def compute(snapshot: Snapshot) -> pa.Table:
-        return workspace.queries.into(WANTED.name, "groups/wanted", parameters)
+        nonlocal rows
+        rows = workspace.queries.into(WANTED.name, "groups/wanted", parameters)
+        return rows
 
     commit = workspace.lake.replace_computed(WANTED.name, [night], compute)
-    rows = workspace.queries.run("groups/wanted", parameters)
     return WantedTasks(
         tasks=rows.num_rows,
         reasons=_counts(rows, "reason"),
         versions={WANTED.name: commit.version},
         why_nothing=None if rows.num_rows else "every task that may be trained on has a group with spread",
     )
+
+
+def wanted_tasks(workspace: Workspace) -> list[dict[str, Any]]:
+    """Rows of the newest night's `groups/wanted`, the most useful first; empty before the first night."""
+    return workspace.queries.run("groups/wanted_tasks").to_pylist()
 
 
 def violations(workspace: Workspace) -> pa.Table:

@@ -6,6 +6,8 @@ that the draw depends neither on the order in which tasks are seen nor on which 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -20,15 +22,17 @@ from pipelines.workspace import Workspace
 def assign_splits(workspace: Workspace, day: str) -> dict[str, int]:
     """Give every task that has none a split; returns the number of tasks by split, all that are known.
 
-    `day` (YYYY-MM-DD) is when new ones are assigned. ConfigError where an evaluation set cannot be read, or where
-    one task stands in both.
+    `day` (YYYY-MM-DD) is when new ones are assigned. ConfigError where an evaluation set cannot be read, where one task
+    stands in both, or where a task was given another split before it was put into a set: it may have been trained on.
     """
     named = _eval_set_tasks(workspace)
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
-        held = set(snapshot.read(columns=["task_key"]).column("task_key").to_pylist())
+        assigned = snapshot.read(columns=["task_key", "split"])
+        held = dict(zip(*(assigned.column(name).to_pylist() for name in ("task_key", "split")), strict=True))
+        _refuse_moved(named, held)
         logged = workspace.queries.run("groups/new_tasks", pinned={SPLITS.name: snapshot.handle})
-        splits = {key: (split, "eval_set") for key, split in named.items() if key not in held}
+        splits = {key: (task.split, "eval_set") for key, task in named.items() if key not in held}
         for key in logged.column("task_key").to_pylist():
             splits.setdefault(key, (_drawn(workspace, key), "drawn"))
         if not splits:
@@ -56,18 +60,36 @@ def _drawn(workspace: Workspace, task_key: str) -> str:
     return "audit" if share < evaluation.held_out_share + evaluation.audit_share else "train"
 
 
-def _eval_set_tasks(workspace: Workspace) -> dict[str, str]:
-    """task_key -> split of the tasks in the configured evaluation sets."""
+@dataclass(frozen=True)
+class _Named:
+    task_id: str
+    split: str
+    file: str
+
+
+def _refuse_moved(named: Mapping[str, _Named], held: Mapping[str, str]) -> None:
+    moved = [(task, held[key]) for key, task in named.items() if held.get(key, task.split) != task.split]
+    if moved:
+        task, split = moved[0]
+        raise ConfigError(
+            f"{len(moved)} task(s) of {task.file} (first: {task.task_id}) were in the {split} split before, and the first "
+            f"assignment wins for ever; take them out of the {task.split} set"
+        )
+
+
+def _eval_set_tasks(workspace: Workspace) -> dict[str, _Named]:
+    """The tasks in the configured evaluation sets, by task_key."""
     harness = workspace.config.harness.name
-    found: dict[str, str] = {}
+    found: dict[str, _Named] = {}
     for split, file in (("held_out", workspace.config.evaluation.held_out), ("audit", workspace.config.evaluation.audit)):
         if file is None:
             continue
         for task_id in _task_ids(workspace.path(file)):
             key = workspace.identity.task_key(harness, task_id, None)
-            if found.setdefault(key, split) != split:
+            first = found.setdefault(key, _Named(task_id, split, file))
+            if first.split != split:
                 raise ConfigError(
-                    f"task {task_id} stands in the {found[key]} set and in the {split} set; take it out of one of them",
+                    f"task {task_id} stands in the {first.split} set and in the {split} set; take it out of one of them",
                     task_key=key,
                 )
     return found

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config import SourceConfig
 from pipelines.errors import SourceError, UnknownFormatError
 from pipelines.landing import registry
 from pipelines.landing.format import HEAD_BYTES, LogFormat
@@ -57,6 +56,13 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
                 )
             found.setdefault(path.resolve(), file)
     return [found[path] for path in sorted(found)], problems
+
+
+def paths_of(workspace: Workspace) -> list[Path]:
+    """The files of [[sources]] as they are now, each once, sorted, none opened: what the sensor watches."""
+    entries = workspace.config.sources
+    present = [entry for entry in entries if workspace.path(entry.path).exists()]
+    return sorted({path for entry in present for path in _files(workspace, workspace.path(entry.path), entry.glob)})
 
 
 def settings_of(workspace: Workspace, source: str) -> SourceConfig | None:

@@ -25,7 +25,7 @@ from pipelines.rewards.judge import Judged, judge_groups
 from pipelines.rewards.verifiers import Verifier, load, pass_mark
 from pipelines.schemas import JUDGEMENTS, REWARDS, VERDICTS
 from pipelines.workspace import Workspace
-from trainer.contract import REWARD_UNIT
+from trainer.contract import MIN_SPREAD, REWARD_UNIT
 
 _STEP = 500
 """Verdicts between two commits: what a kill during a slow verifier may lose."""
@@ -84,6 +84,11 @@ def agreement(workspace: Workspace, scores: pa.Table) -> tuple[float | None, int
     """
     row = workspace.queries.run("rewards/agreement", tables={"scores": scores}).to_pylist()[0]
     return (int(row["half_points"]) / 2 / row["num_pairs"] if row["num_pairs"] else None), row["num_pairs"]
+
+
+def summary(workspace: Workspace, rewards: pa.Table) -> dict[str, Any]:
+    """Counts of groups by verdicts and spread over rows of rewards/rewards, and the sums behind the means."""
+    return workspace.queries.run("rewards/summary", {"min_spread": MIN_SPREAD}, tables={"rows_added": rewards}).to_pylist()[0]
 
 
 def _checks(verifiers: Sequence[Verifier]) -> pa.Table:
@@ -171,7 +176,7 @@ def _rewards(workspace: Workspace, night: str, rubric_hash: str, settings_key: s
 def _report(
     workspace: Workspace, added: pa.Table, judged: Judged, num_verdicts: int, num_failures: int, rubric_hash: str
 ) -> Scored:
-    counts = workspace.queries.run("rewards/summary", tables={"rows_added": added}).to_pylist()[0]
+    counts = summary(workspace, added)
     share, num_pairs = agreement(workspace, added)
     reasons = Counter(reason for reason in added.column("reason").to_pylist() if reason is not None)
     tables = (VERDICTS.name, JUDGEMENTS.name, REWARDS.name)

@@ -10,11 +10,11 @@ WITH RECURSIVE reached AS (
     INNER JOIN checkpoints.checkpoints AS c ON c.parent = r.checkpoint_id
 )
 SELECT
-    c.checkpoint_id,
+    c.checkpoint_id AS checkpoint,
     c.policy || '@' || c.version AS policy_version,
     c.night,
     CASE WHEN min(r.distance) = 0 THEN 'direct' ELSE 'parent' END AS through
 FROM reached AS r
 INNER JOIN checkpoints.checkpoints AS c ON c.checkpoint_id = r.checkpoint_id
 GROUP BY c.checkpoint_id, c.policy, c.version, c.night
-ORDER BY c.version, c.checkpoint_id
+ORDER BY c.version, checkpoint

@@ -77,7 +77,7 @@ def freeze(folder: Path, rows: Iterable[dict[str, Any]], *, schema: pa.Schema = 
     return folder
 
 
-def write_run(folder: Path, batches: Iterable[Path], base_model: Path | str, *, leave_out: str = "", **changed: Any) -> Path:
+def write_run(folder: Path, batches: Iterable[Path], base_model: Path | str, /, *, leave_out: str = "", **changed: Any) -> Path:
     """Write run.toml into `folder` and return its path; `changed` overrides or adds keys, `leave_out` drops one."""
     folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {

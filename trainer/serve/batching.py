@@ -22,9 +22,10 @@ MAX_ROWS = 128
 QUIET_SECONDS = 0.01
 """A burst has ended when nothing arrived for so long."""
 LONGEST_WAIT_SECONDS = 0.1
-MAX_PADDING = 0.5
-"""Share of padding in the prompts of a batch, beyond a constant that never matters."""
+MAX_PADDING = 0.25
+"""Padding in the prompts of a batch, as a share of their tokens."""
 FREE_PADDING_TOKENS = 2048
+"""So much padding is allowed in any case."""
 
 
 @dataclass(eq=False)
@@ -125,7 +126,7 @@ def fitting(queue: Sequence[Waiting]) -> list[Waiting]:
         if prompt not in prompts:
             padded = max(longest, len(prompt)) * (len(prompts) + 1)
             total = num_tokens + len(prompt)
-            if batch and padded - total > MAX_PADDING * padded + FREE_PADDING_TOKENS:
+            if batch and padded - total > max(MAX_PADDING * total, FREE_PADDING_TOKENS):
                 continue
             prompts.add(prompt)
             num_tokens, longest = total, max(longest, len(prompt))

@@ -52,6 +52,8 @@ class Adapter:
 class Prefixes:
     """Keys and values of the prompt beginnings that one adapter saw several times."""
 
+    adapter: Adapter | None
+    """None: the base model. A name may come to mean another adapter after it was unloaded; what is kept then is void."""
     recent: list[tuple[int, ...]] = field(default_factory=list)
     """Token ids of the last prompts."""
     kept: OrderedDict[tuple[int, ...], list[tuple[torch.Tensor, torch.Tensor]]] = field(default_factory=OrderedDict)
@@ -86,7 +88,7 @@ class ServedPolicy:
         self.adapters: dict[str, Adapter] = {}
         self.prefixes: dict[str | None, Prefixes] = {}
         self._lock = threading.Lock()
-        self._active: str | None = None
+        self._active: Adapter | None = None
         self._base_weights: dict[str, torch.Tensor] = {}
 
     def load(self, name: str, folder: Path) -> None:
@@ -107,13 +109,13 @@ class ServedPolicy:
         name = adapter.name if adapter else None
         for gone in self.prefixes.keys() - self.adapters.keys() - {None, name}:
             del self.prefixes[gone]
-        key = f"{name}\0{id(adapter)}" if adapter else None
-        if key != self._active:
+        if adapter is not self._active:
             self._merge(adapter)
-            self._active = key
-            if name is not None:
-                self.prefixes.pop(name, None)
-        return self.prefixes.setdefault(name, Prefixes())
+            self._active = adapter
+        held = self.prefixes.get(name)
+        if held is None or held.adapter is not adapter:
+            held = self.prefixes[name] = Prefixes(adapter)
+        return held
 
     def forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, cache: KeyValues, num_kept: int
@@ -139,7 +141,9 @@ class ServedPolicy:
         """Decoded text, without special tokens."""
         return self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def keep_prefix(self, prefixes: Prefixes, token_ids: tuple[int, ...], layers: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    def keep_prefix(
+        self, prefixes: Prefixes, token_ids: tuple[int, ...], layers: list[tuple[torch.Tensor, torch.Tensor]]
+    ) -> None:
         """Keep the keys and values of a beginning, and let the longest unused ones go where there are too many."""
         prefixes.kept[token_ids] = layers
         total = sum(len(kept) for each in self.prefixes.values() for kept in each.kept)
@@ -165,7 +169,7 @@ class ServedPolicy:
         return weight
 
     def _read(self, name: str, folder: Path) -> Adapter:
-        from peft import LoraConfig
+        from peft import LoraConfig, PeftConfig
 
         if not (folder / ADAPTER_CONFIG).exists() or not (folder / ADAPTER_FILE).exists():
             raise AdapterRefusedError(f"{folder} holds no {ADAPTER_CONFIG} with {ADAPTER_FILE}: name a checkpoint folder")
@@ -176,9 +180,10 @@ class ServedPolicy:
                 raise AdapterRefusedError(str(problem)) from None
             if manifest.tokenizer_hash != self.tokenizer_hash or manifest.base_model != self.name:
                 raise AdapterRefusedError(f"{folder} was trained on {manifest.base_model}, and {self.name} is served here")
-        config = LoraConfig.from_pretrained(str(folder))
+        config = PeftConfig.from_pretrained(str(folder))
         if (
-            config.use_dora
+            not isinstance(config, LoraConfig)
+            or config.use_dora
             or config.bias != "none"
             or config.modules_to_save
             or config.rank_pattern
@@ -202,7 +207,9 @@ class ServedPolicy:
                 shape = tuple(self._weight(module).shape)
                 down, up = found.pop("lora_A"), found.pop("lora_B")
             except (AttributeError, KeyError):
-                raise AdapterRefusedError(f"{folder / ADAPTER_FILE}: {module} is no LoRA pair of a module of {self.name}") from None
+                raise AdapterRefusedError(
+                    f"{folder / ADAPTER_FILE}: {module} is no LoRA pair of a module of {self.name}"
+                ) from None
             if found or (up.shape[0], down.shape[1]) != shape or up.shape[1] != down.shape[0]:
                 raise AdapterRefusedError(f"{folder / ADAPTER_FILE}: {module} does not fit {self.name}, whose weight is {shape}")
             factors[module] = (down, up)

@@ -59,7 +59,9 @@ class Message(BaseModel):
         content = self.content or ""
         if not isinstance(content, str):
             if wrong := [part.get("type") for part in content if part.get("type") != "text"]:
-                raise RequestRefusedError(f"messages: content of type {wrong[0]!r} cannot be read here, only text", param="messages")
+                raise RequestRefusedError(
+                    f"messages: content of type {wrong[0]!r} cannot be read here, only text", param="messages"
+                )
             content = "".join(str(part.get("text", "")) for part in content)
         return {**self.model_dump(exclude_none=True), "content": content}
 

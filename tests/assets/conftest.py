@@ -1,0 +1,115 @@
+"""A workspace in small on the toy model: a real harness, server, trainer and registry, one night of production log."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines import chain, harness
+from pipelines.doors.engine import hold
+from pipelines.workspace import Workspace
+from tests.conftest import make_workspace
+
+NIGHT = "2026-01-05"
+NUM_TASKS, ATTEMPTS = 4, 4
+
+CONFIG = """
+[lake]
+first_day = 2026-01-05
+
+[[sources]]
+path = "logs"
+format = "recorder"
+
+[policy]
+name = "toy"
+base_model = "{model}"
+
+[harness]
+name = "toy_desk"
+entry = "harness.py:rollout"
+
+[groups]
+size = 4
+
+[[rewards.verifiers]]
+name = "bytes"
+kind = "python"
+entry = "verifier.py:verify"
+
+[judge]
+groups_per_night = 0
+
+[evaluation]
+held_out = "held_out.jsonl"
+audit = "audit.jsonl"
+held_out_share = 0.0
+attempts = 1
+min_tasks = 10
+
+[training]
+learning_rate = 1e-3
+lora_rank = 4
+lora_alpha = 8
+"""
+
+HARNESS = """
+async def rollout(task, client):
+    await client.chat([{"role": "user", "content": task["question"]}], max_tokens=6)
+"""
+
+VERIFIER = """
+def verify(task_id, turns):
+    answer = [turn for turn in turns if turn["sampled"]][-1]["content"] or ""
+    return sum(answer.encode()) % 5 / 4
+"""
+
+
+def write_tasks(path: Path, prefix: str, number: int) -> Path:
+    tasks = [{"task_id": f"{prefix}-{index}", "question": f"{prefix} question {index}"} for index in range(number)]
+    path.write_text("".join(json.dumps(task) + "\n" for task in tasks), encoding="utf-8")
+    return path
+
+
+def toy_workspace(folder: Path, model: Path, *, more: str = "") -> Workspace:
+    """The workspace, without a log yet."""
+    folder.mkdir(parents=True)
+    (folder / "harness.py").write_text(HARNESS, encoding="utf-8")
+    (folder / "verifier.py").write_text(VERIFIER, encoding="utf-8")
+    write_tasks(folder / "held_out.jsonl", "held", 12)
+    write_tasks(folder / "audit.jsonl", "audit", 4)
+    return make_workspace(folder, CONFIG.format(model=model) + more)
+
+
+def serve_night(workspace: Workspace, night: str = NIGHT, *, seed: int = 0) -> Path:
+    """One night of production: the harness answers new tasks with the champion and writes its log."""
+    log = workspace.folder / "logs" / f"production-{night}.jsonl"
+    tasks = write_tasks(workspace.folder / f"tasks-{night}.jsonl", night, NUM_TASKS)
+    start = datetime.datetime.fromisoformat(f"{night}T09:00:00+00:00")
+    with hold(workspace) as server:
+        policy = chain.champion(workspace)
+        harness.run(
+            workspace,
+            harness.read_tasks(tasks),
+            purpose="production",
+            policy_version=policy.policy_version,
+            attempts=ATTEMPTS,
+            log=log,
+            url=server.url,
+            model=server.model_for(policy),
+            seed=seed,
+            clock=lambda: start,
+        )
+    return log
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory, toy_model: Path) -> Iterator[Workspace]:
+    """A workspace whose night NIGHT has been served and not yet been run; copy it to change it."""
+    workspace = toy_workspace(tmp_path_factory.mktemp("served") / "workspace", toy_model)
+    serve_night(workspace)
+    yield workspace

@@ -1,0 +1,146 @@
+"""Whole nights through Dagster, on the toy model: from the log to a decision, again, killed, without a log, failing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import chain, doctor, lineage
+from pipelines.errors import NightFailedError
+from pipelines.invariants import ALL
+from pipelines.nights import run_night
+from pipelines.workspace import Workspace
+from tests.assets.conftest import ATTEMPTS, NIGHT, NUM_TASKS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def copied(workspace: Workspace, folder: Path) -> Workspace:
+    shutil.copytree(workspace.folder, folder, symlinks=True, ignore=shutil.ignore_patterns(".dagster", "mlflow.db"))
+    return Workspace.open(folder)
+
+
+@pytest.fixture(scope="module")
+def night(served: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, Any]]:
+    workspace = copied(served, tmp_path_factory.mktemp("night") / "workspace")
+    return workspace, run_night(workspace, NIGHT)
+
+
+def told(workspace: Workspace) -> dict[str, str]:
+    return doctor.digest(workspace)
+
+
+def test_a_night_goes_from_the_log_to_a_decision(night: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, outcome = night
+    reports = outcome["reports"]
+    assert reports["landing/records"]["records"] == NUM_TASKS * ATTEMPTS
+    assert reports["groups/groups"]["groups"] == NUM_TASKS
+    assert reports["batches/batches"]["lanes"]["grpo"] > 0
+    assert reports["training/run"]["metrics"]["loss"] is not None
+    assert reports["checkpoints/checkpoint"]["policy_version"] == "toy@1"
+    assert reports["evaluation/results"]["num_tasks"] == 12
+    assert reports["promotion/decision"]["decision"] in {"promote", "hold"}
+    for ask in ALL:
+        finding = ask(workspace)
+        assert finding.broken == [], finding
+
+
+def test_the_same_night_again_gives_the_same_and_trains_nothing(night: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, outcome = night
+    again = run_night(workspace, NIGHT)["reports"]
+    first = outcome["reports"]
+    assert again["training/run"]["reused"] and again["checkpoints/checkpoint"]["reused"] and again["promotion/decision"]["reused"]
+    for asset, field in (
+        ("training/run", "run_id"),
+        ("checkpoints/checkpoint", "checkpoint_id"),
+        ("promotion/decision", "number"),
+        ("promotion/decision", "decision"),
+    ):
+        assert again[asset][field] == first[asset][field]
+    assert len(list(workspace.runs.glob("run_*"))) == 1
+
+
+def test_lineage_reaches_every_line_and_needs_no_dagster(night: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, outcome = night
+    before = lineage.backward(workspace, "toy@1")
+    shutil.rmtree(workspace.folder / ".dagster")
+    assert lineage.backward(workspace, "toy@1") == before
+    lines = {(source["file"], source["line"]) for source in before["sources"]}
+    assert lines and {file for file, _ in lines} == {f"logs/production-{NIGHT}.jsonl"}
+    for file, line in lines:
+        entry = json.loads((workspace.folder / file).read_text().splitlines()[line - 1])
+        assert entry["purpose"] == "production"
+        assert "toy@1" in {found["policy_version"] for found in lineage.ask(workspace, f"{file}:{line}")["checkpoints"]}
+    assert len(lines) == outcome["reports"]["batches/batches"]["trajectories"]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "landing/records:after_commit",
+        "groups/groups:after_commit",
+        "batches/consumed:after_commit",
+        "checkpoints/checkpoints:before_commit",
+        "promotion/decisions:before_commit",
+    ],
+)
+def test_a_killed_night_is_finished_by_the_same_command(
+    served: Workspace, night: tuple[Workspace, dict[str, Any]], tmp_path: Path, step: str
+) -> None:
+    workspace = copied(served, tmp_path / "workspace")
+    command = [sys.executable, "-m", "assets.night", "--workspace", str(workspace.folder), "--night", NIGHT]
+    killed = subprocess.run(
+        [*command, "--result", str(tmp_path / "result.json")],
+        cwd=ROOT,
+        env={**os.environ, "NIGHTSHIFT_KILL_AT": step},
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -9
+    outcome = run_night(workspace, NIGHT)
+    reports, first = outcome["reports"], night[1]["reports"]
+    assert reports["checkpoints/checkpoint"]["checkpoint_id"] == first["checkpoints/checkpoint"]["checkpoint_id"]
+    assert reports["promotion/decision"]["decision"] == first["promotion/decision"]["decision"]
+    assert reports["promotion/decision"]["number"] == 1
+    for ask in ALL:
+        assert ask(workspace).broken == []
+
+
+def test_a_night_with_nothing_to_train_holds_and_says_why(tmp_path: Path, toy_model: Path) -> None:
+    from tests.assets.conftest import toy_workspace
+
+    workspace = toy_workspace(tmp_path / "workspace", toy_model)
+    (workspace.folder / "logs").mkdir()
+    outcome = run_night(workspace, NIGHT)
+    assert outcome["reports"]["training/run"]["why_nothing"]
+    decision = outcome["reports"]["promotion/decision"]
+    assert (decision["decision"], decision["reason"]) == ("hold", "nothing_trained")
+    assert chain.champion(workspace).checkpoint_id == chain.BASE
+
+
+def test_a_trainer_that_dies_fails_the_night_in_one_line_and_the_next_try_works(
+    served: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = copied(served, tmp_path / "workspace")
+    monkeypatch.setenv("NIGHTSHIFT_TRAINING__LEARNING_RATE", "1e38")  # diverges at the second step at the latest
+    monkeypatch.setenv("NIGHTSHIFT_TRAINING__EPOCHS", "8")
+    with pytest.raises(NightFailedError, match="training/run") as caught:
+        run_night(workspace, NIGHT)
+    assert "\n" not in str(caught.value) and caught.value.stack is None
+    assert workspace.lake.num_rows("checkpoints/checkpoints") == 0
+    monkeypatch.delenv("NIGHTSHIFT_TRAINING__LEARNING_RATE")
+    monkeypatch.delenv("NIGHTSHIFT_TRAINING__EPOCHS")
+    assert run_night(workspace, NIGHT)["reports"]["checkpoints/checkpoint"]["policy_version"] == "toy@1"
+
+
+@pytest.mark.parametrize("night", ["2025-12-31", "2199-01-01"])
+def test_a_day_without_a_partition_is_refused(workspace: Workspace, night: str) -> None:
+    with pytest.raises(NightFailedError, match="first_day"):
+        run_night(workspace, night)
