@@ -49,7 +49,7 @@ def with_registry(workspace: Workspace, empty_registry: bytes) -> Workspace:
     return workspace
 
 
-def _client(workspace: Workspace):  # noqa: ANN202  # mlflow is imported late here too
+def _client(workspace: Workspace):  # mlflow is imported late here too
     from mlflow.tracking import MlflowClient
 
     return MlflowClient(tracking_uri=workspace.registry_uri, registry_uri=workspace.registry_uri)
