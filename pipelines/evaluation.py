@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from pipelines import chain, checkpoints
 from pipelines import statistics as gate_statistics
-from pipelines.errors import ConfigError, HarnessError
 from pipelines.ids import plain_hash
 from pipelines.reports import Evaluated
 from pipelines.rewards import verifiers
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from pipelines.harness import Rollout
 
 HELD_OUT, AUDIT = "held_out", "audit"
-ENGINE_FAULT = "engine_error"
-"""The fault of a rollout whose policy server did not answer: says nothing about the policy."""
 
 Clock = Callable[[], datetime.datetime]
 
@@ -53,7 +50,7 @@ class EvalSet:
 
 
 def load_set(workspace: Workspace, name: str) -> EvalSet | None:
-    """The configured set; None where the workspace has none, or no harness to run it with."""
+    """The configured set; None where the workspace has none, or no harness to run it with. HarnessError for a bad file."""
     from pipelines import harness
 
     config = workspace.config
@@ -62,8 +59,6 @@ def load_set(workspace: Workspace, name: str) -> EvalSet | None:
         return None
     listed = harness.read_tasks(workspace.path(path))
     tasks = {workspace.identity.task_key(config.harness.name, str(task["task_id"]), None): task for task in listed}
-    if len(tasks) < len(listed):
-        raise ConfigError(f"{workspace.path(path)}: {len(listed) - len(tasks)} task ids are there twice; give each task its own")
     code = workspace.path(config.harness.entry.partition(":")[0])
     described = {
         "tasks": sorted(listed, key=lambda task: str(task["task_id"])),
@@ -176,12 +171,8 @@ def _measure(workspace: Workspace, asked: EvalSet, policies: Sequence[chain.Poli
                 model=server.model_for(policy),
                 seed=asked.seed,
                 clock=clock or dated(night),
+                tag=f"{asked.name}/{asked.set_hash}",  # answers to a changed set are new answers
             )
-            if rollouts and all(rollout.fault == ENGINE_FAULT for rollout in rollouts):
-                raise HarnessError(
-                    f"the policy server answered none of {len(rollouts)} evaluation rollouts of {policy.policy_version}; "
-                    "nothing was stored, run the same command again when it answers"
-                )
             workspace.lake.append_missing(EVALUATION.name, _rows(workspace, asked, policy, night, rollouts))
     return reused
 

@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 BLANK = CHECKOUT / "examples" / "blank"
 DEFAULT_RUBRIC = CHECKOUT / "pipelines" / "rewards" / "default_rubric.md"
 
-IGNORED = f"{KEYS}/\nlake/\nlogs/\nruns/\nbatches/\nmlflow.db\nmlartifacts/\n.dagster/\n.engine.json\n*.lock\n"
+IGNORED = f"{KEYS}/\nlake/\nlogs/\nruns/\nbatches/\nmlflow.db\nmlartifacts/\n.dagster/\n.engine.json\n.alias\n*.lock\n"
 """What of a workspace does not belong into its owner's git: keys, logs and everything derived."""
 
 

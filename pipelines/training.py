@@ -85,9 +85,9 @@ def plan(workspace: Workspace, night: str) -> TrainingPlan:
     Writes `runs/<run_id>/run.toml` where it is missing. The parent is asked for once, the first time, and stays. Raises
     TrainingError where a finished checkpoint no longer is what its manifest says.
     """
-    pending = workspace.queries.run("training/pending").to_pylist()
+    pending = workspace.queries.run("batches/pending").to_pylist()
     if pending:
-        batch_ids = sorted(row["batch_id"] for row in pending)
+        batch_ids = sorted({row["batch_id"] for row in pending})
         hashed = config_hash(workspace)
         run_id = workspace.identity.of("run", *batch_ids, hashed)
         folder = workspace.runs / run_id

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pipelines.doors.lake import Handle, Lake, conform
+from pipelines.doors.lake import Handle, Lake, conform, dataset_of
 from pipelines.errors import LakeError
 from pipelines.schemas import TABLES
 
@@ -108,7 +108,7 @@ class Queries:
             connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM read_parquet([{listed}], {options})")
         else:
             assert handle is not None
-            connection.register(view, handle.to_pyarrow_dataset())
+            connection.register(view, dataset_of(handle))
             connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM {view}")
 
 
