@@ -170,11 +170,11 @@ def hashes_of(table: pa.Table, *, identity: Identity, generations: dict[str, int
 
 
 def _numbers(values: Sequence[float], kind: type[np.generic], index: int) -> np.ndarray:
-    try:
-        found = np.asarray(values)
-    except (ValueError, OverflowError):
-        found = np.asarray([None])
     integral = kind is np.int64
-    if found.ndim != 1 or found.dtype.kind not in ("iu" if integral else "iuf"):
+    if not set(map(type, values)) <= ({int} if integral else {int, float}):  # bool is neither: true is no token id
         raise RowRefusedError(f"call {index}: {'a token id is no integer' if integral else 'a logprob is no number'}")
-    return found.astype(kind)
+    try:
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused for that
+            return np.asarray(values).astype(kind)
+    except (OverflowError, TypeError):  # integers beyond 64 bits
+        raise RowRefusedError(f"call {index}: a number is too large") from None

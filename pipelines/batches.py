@@ -72,14 +72,15 @@ def freeze(workspace: Workspace, night: str, *, again: bool = False) -> Frozen:
     Killed anywhere and run again it gives the same batches; of two at once, one freezes and the other finds it done.
     """
     for _ in range(_MAX_TRIES):
-        drafts = _drafts(workspace, night, again=again)
+        frozen: list[_Draft] = []
         try:
-            for draft in drafts:
+            for draft in _drafts(workspace, night, again=again):
                 _write(workspace, night, draft)
-                _consume(workspace, night, draft)
+                if _consume(workspace, night, draft):
+                    frozen.append(draft)
         except _OvertakenError:
             continue
-        return _report(workspace, night, drafts, _sort(workspace, night, rewrite=bool(drafts)))
+        return _report(workspace, night, frozen, _sort(workspace, night, rewrite=bool(frozen)))
     raise LakeConflictError(f"night {night}: other freezers won {_MAX_TRIES} times in a row; run the same command again")
 
 
@@ -173,8 +174,11 @@ def _write(workspace: Workspace, night: str, draft: _Draft) -> None:
     reached("batches:published")
 
 
-def _consume(workspace: Workspace, night: str, draft: _Draft) -> None:
-    """Claim the groups; _OvertakenError where another batch claimed one since the draft was drawn up."""
+def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
+    """Claim the groups; False where another freezer did so with the same batch.
+
+    _OvertakenError where another batch claimed one of them since the draft was drawn up.
+    """
     rubric_hash = workspace.rubric()[1]
     group_ids = sorted(draft.generations)
 
@@ -197,7 +201,7 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> None:
         }
         return pa.table(columns, schema=CONSUMED.schema)
 
-    workspace.lake.append_computed(CONSUMED.name, compute)
+    return workspace.lake.append_computed(CONSUMED.name, compute).num_rows > 0
 
 
 def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, Any]]:

@@ -243,6 +243,8 @@ def _read(handle: DeltaTable, spec: TableSpec, columns: Sequence[str] | None, fi
 
 
 def _first_line(problem: BaseException) -> str:
+    if "No space left on device" in str(problem):  # whatever library met it, and whatever it was copying then
+        return "the disk is full; make room and run the same command again, nothing that was committed is lost"
     lines = str(problem).strip().splitlines()
     return lines[0] if lines else type(problem).__name__
 

@@ -72,6 +72,7 @@ TOKEN_KEYS = frozenset(
 )
 """Keys under which logs spell text a second time, as ids or as logprobs with the token's text."""
 
+_NUMBERS = {int, float, type(None)}
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _PLAIN = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
@@ -160,9 +161,10 @@ def _collect(value: Any, strings: list[str]) -> None:
     if isinstance(value, str):
         strings.append(value)
     elif isinstance(value, list):
+        if set(map(type, value)) <= _NUMBERS:  # token ids and logprobs: the longest lists there are
+            return
         for item in value:
-            if isinstance(item, (str, list, dict)):  # token ids: most lists are long and hold numbers
-                _collect(item, strings)
+            _collect(item, strings)
     elif isinstance(value, dict):
         for name, item in value.items():
             strings.append(name)

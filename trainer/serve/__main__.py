@@ -13,6 +13,9 @@ import sys
 import threading
 from pathlib import Path
 
+from trainer import embedded
+from trainer.contract import NightshiftError, write_json_atomically
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve; returns the exit code."""
@@ -26,14 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     asked = parser.parse_args(arguments)
 
-    import uvicorn
-
-    from trainer.contract import NightshiftError, write_json_atomically
-    from trainer.serve.app import Server
-    from trainer.serve.batching import Batcher
-    from trainer.serve.policy import ServedPolicy
-
-    # bound before the model is loaded, so that a taken port is said at once
+    # what can be wrong with the arguments is said before torch is imported, which takes seconds
     listener = socket.socket(socket.AF_INET6 if ":" in asked.host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -42,10 +38,17 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"cannot listen on {asked.host}:{asked.port}: {problem.strerror}", file=sys.stderr)
         return 1
     try:
+        embedded.resolve(asked.base_model)
+        from trainer.serve.app import Server
+        from trainer.serve.batching import Batcher
+        from trainer.serve.policy import ServedPolicy
+
         policy = ServedPolicy(asked.base_model)
     except (NightshiftError, OSError) as problem:
         print(f"cannot serve {asked.base_model}: {problem}", file=sys.stderr)
         return 1
+    import uvicorn
+
     batcher = Batcher(policy)
     batcher.start()
     config = uvicorn.Config(

@@ -52,6 +52,8 @@ class Adapter:
 class Prefixes:
     """Keys and values of the prompt beginnings that one adapter saw several times."""
 
+    adapter: Adapter | None
+    """None: the base model. A name may come to mean another adapter after it was unloaded; what is kept then is void."""
     recent: list[tuple[int, ...]] = field(default_factory=list)
     """Token ids of the last prompts."""
     kept: OrderedDict[tuple[int, ...], list[tuple[torch.Tensor, torch.Tensor]]] = field(default_factory=OrderedDict)
@@ -86,7 +88,7 @@ class ServedPolicy:
         self.adapters: dict[str, Adapter] = {}
         self.prefixes: dict[str | None, Prefixes] = {}
         self._lock = threading.Lock()
-        self._active: str | None = None
+        self._active: Adapter | None = None
         self._base_weights: dict[str, torch.Tensor] = {}
 
     def load(self, name: str, folder: Path) -> None:
@@ -107,13 +109,13 @@ class ServedPolicy:
         name = adapter.name if adapter else None
         for gone in self.prefixes.keys() - self.adapters.keys() - {None, name}:
             del self.prefixes[gone]
-        key = f"{name}\0{id(adapter)}" if adapter else None
-        if key != self._active:
+        if adapter is not self._active:
             self._merge(adapter)
-            self._active = key
-            if name is not None:
-                self.prefixes.pop(name, None)
-        return self.prefixes.setdefault(name, Prefixes())
+            self._active = adapter
+        held = self.prefixes.get(name)
+        if held is None or held.adapter is not adapter:
+            held = self.prefixes[name] = Prefixes(adapter)
+        return held
 
     def forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, cache: KeyValues, num_kept: int

@@ -1,0 +1,35 @@
+"""Reads: landing/quarantine. Writes: nothing. Next: the reader of `nightshift quarantine`."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from pipelines.errors import ConfigError, UnknownReferenceError
+from pipelines.reasons import QUARANTINE_REASONS
+from pipelines.schemas import QUARANTINE
+from pipelines.workspace import Workspace
+
+
+def listed(workspace: Workspace, *, reason: str | None = None, num_rows: int = 50) -> list[dict[str, Any]]:
+    """The newest pieces in quarantine, without their text; `reason` None: of every reason."""
+    if reason is not None and reason not in QUARANTINE_REASONS:
+        raise ConfigError(f"{reason!r} is no reason for quarantine; the reasons are {', '.join(QUARANTINE_REASONS)}")
+    return workspace.queries.run("landing/quarantine", {"reason": reason, "num_rows": num_rows}).to_pylist()
+
+
+def counts(workspace: Workspace) -> dict[str, int]:
+    """Pieces in quarantine by reason, the most frequent first."""
+    rows = workspace.queries.run("landing/quarantine_reasons").to_pylist()
+    return {row["reason"]: row["num_pieces"] for row in rows}
+
+
+def show(workspace: Workspace, record_id: str) -> dict[str, Any]:
+    """One piece with its redacted text; UnknownReferenceError where there is no such record_id."""
+    rows = workspace.lake.read(QUARANTINE.name, filter=ds.field("record_id") == record_id).to_pylist()
+    if not rows:
+        raise UnknownReferenceError(f"no {record_id} is in quarantine; `nightshift quarantine` lists what is")
+    landed_at: datetime.datetime = rows[0]["landed_at"]
+    return {**rows[0], "landed_at": landed_at.isoformat()}

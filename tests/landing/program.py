@@ -1,0 +1,32 @@
+"""Lands files in a process of its own, for kills and races: `python -m tests.landing.program WORKSPACE CHUNK_PIECES FILE…`.
+
+With NIGHTSHIFT_TEST_GATE set it says `ready` and waits for a line, so that several start at the same moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from pipelines.landing import chunks
+from pipelines.landing.land import land
+from pipelines.workspace import Workspace
+
+
+def main() -> None:
+    folder, pieces, *paths = sys.argv[1:]
+    chunks.CHUNK_PIECES = int(pieces)
+    heavy = {"dagster", "mlflow", "torch", "litellm"} & sys.modules.keys()
+    assert not heavy, f"a light command imports {heavy}"
+    workspace = Workspace.open(folder)
+    if os.environ.get("NIGHTSHIFT_TEST_GATE"):
+        print("ready", flush=True)
+        sys.stdin.readline()
+    landed = land(workspace, [Path(path) for path in paths], day="2026-11-20")
+    print(json.dumps({"records": landed.records, "quarantined": landed.quarantined, "seen": landed.seen}))
+
+
+if __name__ == "__main__":
+    main()
