@@ -15,8 +15,9 @@ import torch
 def speed_up(model: torch.nn.Module) -> bool:
     """Send every frozen linear layer of a CPU model through oneDNN, in place; returns whether this machine can.
 
-    Call it before adapters are attached, on layers whose weights no longer change. Results differ from the default by
-    float32 rounding (about 1e-5 in a logprob), and are the same from run to run with the same number of threads.
+    Call it before adapters are attached, on layers whose weights get no gradient; writing into a weight in place is fine.
+    Results differ from the default by float32 rounding (about 1e-5 in a logprob), and are the same from run to run with
+    the same number of threads.
     """
     available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     if not available or platform.machine() not in {"x86_64", "AMD64"}:
