@@ -78,19 +78,16 @@ def _failed(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
             error = error.cause
         if error is None:
             continue
+        lines = [line.strip() for line in error.message.strip().splitlines()]
+        message = " ".join(lines).removeprefix(f"{error.cls_name}:").strip()
         kind = getattr(errors, error.cls_name or "", None)
         known = isinstance(kind, type) and issubclass(kind, NightshiftError)
-        message = error.message.strip().splitlines()[0].removeprefix(f"{error.cls_name}: ").strip()
-        lines = error.message.strip().splitlines()
-        if message == "" and len(lines) > 1:
-            message = lines[1]
-        where = (event.step_key or "").replace("__", "/")
         return {
-            "step": where,
+            "step": (event.step_key or "").replace("__", "/"),
             "error": error.cls_name,
             "message": message if known else f"{error.cls_name}: {message}",
             "stack": None if known else error.to_string(),
-            "exit_code": kind.exit_code if known else EXIT_FAILED,
+            "exit_code": kind.exit_code if isinstance(kind, type) and issubclass(kind, NightshiftError) else EXIT_FAILED,
         }
     for event in result.all_events:
         if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION and not event.asset_check_evaluation_data.passed:

@@ -6,6 +6,7 @@ error that says what to do, and a non-zero exit.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import errno
 import json
@@ -130,7 +131,7 @@ def quarantine(
     if record is None:
         _answer(as_json, rows.listed(workspace), show.quarantine)
     else:
-        _answer(as_json, rows.shown(workspace, record), show.fields)
+        _answer(as_json, rows.show(workspace, record), show.fields)
 
 
 @app.command()
@@ -247,8 +248,8 @@ def doctor(
         _answer(as_json, checks.digest(workspace), show.fields)
         return
     findings = checks.check(workspace)
-    _answer(as_json, findings, show.findings)
-    if any(finding["state"] == "broken" for finding in findings):
+    _answer(as_json, [dataclasses.asdict(finding) for finding in findings], show.findings)
+    if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
 

@@ -43,7 +43,21 @@ def digest(workspace: Workspace) -> dict[str, str]:
 
 def check(workspace: Workspace) -> list[Finding]:
     """Every check with what it found, in a fixed order."""
-    return [*_set_up(workspace), *_tables(workspace), *_counts(workspace)]
+    return [*_set_up(workspace), *_tables(workspace), *_counts(workspace), *_invariants(workspace)]
+
+
+def _invariants(workspace: Workspace) -> Iterator[Finding]:
+    """What the asset checks ask in every night, asked now."""
+    from pipelines import invariants
+
+    for ask in invariants.ALL:
+        try:
+            found = ask(workspace)
+        except NightshiftError as problem:
+            yield Finding(ask.__name__, False, str(problem))
+            continue
+        broken = f"{found.num_broken} of {found.num_looked_at} break {found.invariant}: {', '.join(found.broken)}"
+        yield Finding(ask.__name__, not found.broken, broken if found.broken else f"{found.invariant} holds")
 
 
 def _table_digest(workspace: Workspace, spec: TableSpec) -> str:

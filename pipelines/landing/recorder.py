@@ -107,8 +107,8 @@ class Recorder:
             task_id=last.get("task_id"),
             attempt=last.get("attempt"),
             purpose=last.get("purpose") or "production",
-            policy_version=_common(values, "policy_version"),
-            model=_common(values, "model"),
+            policy_version=_shared_by_all(values, "policy_version"),
+            model=_shared_by_all(values, "model"),
             system=system,
             tools=answered[chain[-1]]["request"].get("tools") if chain else last["request"].get("tools"),
             request=request,
@@ -144,7 +144,7 @@ def _order(pair: tuple[dict[str, Any], StoredRecord]) -> tuple[Any, ...]:
     return utc(value["started_at"]), value["call_id"], utc(value.get("ended_at") or value["started_at"]), record.record_id
 
 
-def _common(values: Sequence[dict[str, Any]], key: str) -> Any:
+def _shared_by_all(values: Sequence[dict[str, Any]], key: str) -> Any:
     """What all calls say; None where they disagree, since no one version sampled such an attempt."""
     said = {value.get(key) for value in values}
     return said.pop() if len(said) == 1 else None

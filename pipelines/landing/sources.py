@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.config import SourceConfig
 from pipelines.errors import SourceError, UnknownFormatError
 from pipelines.landing import registry
 from pipelines.landing.format import HEAD_BYTES, LogFormat
