@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 console = Console(soft_wrap=False, highlight=False)
@@ -28,7 +29,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, 
     for column in columns:
         drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*(text(value) for value in row))
+        drawn.add_row(*(escape(text(value)) for value in row))
     console.print(drawn)
 
 

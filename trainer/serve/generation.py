@@ -186,9 +186,9 @@ class _Batch:
     def _shared_beginning(self, prefixes: Prefixes, prompts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """The beginning of all prompts whose keys and values are kept, after keeping it where that pays; empty: none."""
         if len(prompts) > 1:
-            common = _common(min(prompts), max(prompts))
+            common = _shared_beginning(min(prompts), max(prompts))
         else:
-            common = max((_common(prompts[0], recent) for recent in prefixes.recent), key=len, default=())
+            common = max((_shared_beginning(prompts[0], recent) for recent in prefixes.recent), key=len, default=())
         # the last token of a prompt must be read in any case: its logits are what the answer starts from
         common = common[: min(len(prompt) for prompt in prompts) - 1]
         prefixes.recent = [*prefixes.recent, *prompts][-NUM_RECENT_PROMPTS:]
@@ -251,6 +251,6 @@ def draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     return block * _BLOCK + torch.minimum(place, last)
 
 
-def _common(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+def _shared_beginning(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     length = next((index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     return one[:length]

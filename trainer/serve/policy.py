@@ -22,6 +22,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from trainer import embedded
 from trainer.contract import MANIFEST_FILE, CheckpointManifest, CheckpointRefusedError, NightshiftError
+from trainer.linear import speed_up
 from trainer.serve.kv import ATTENTION, KeyValues, register_attention
 
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -72,6 +73,7 @@ class ServedPolicy:
         self.model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             self.folder, dtype=torch.float32, attn_implementation=ATTENTION, use_safetensors=True, local_files_only=True
         ).eval()
+        speed_up(self.model.requires_grad_(False))
         config = self.model.config
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
