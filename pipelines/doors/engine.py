@@ -55,11 +55,15 @@ class PolicyServer:
         """
         if policy.folder is None:
             return self.base_model()
-        if policy.checkpoint_id not in self._models():
+        if policy.checkpoint_id not in self._models() and policy.checkpoint_id not in self._models(anew=True):
             body = {"lora_name": policy.checkpoint_id, "lora_path": str(policy.folder.resolve())}
-            _ask("POST", f"{self.url}/load_lora_adapter", body)
-            self._loaded.clear()
-            if policy.checkpoint_id not in self._models():
+            try:
+                _ask("POST", f"{self.url}/load_lora_adapter", body)
+            except EngineError:
+                # another process may have loaded it between the look and the load; then all is well
+                if policy.checkpoint_id not in self._models(anew=True):
+                    raise
+            if policy.checkpoint_id not in self._models(anew=True):
                 raise EngineError(
                     f"{self.url} took the adapter {policy.checkpoint_id} but does not list it; serve with runtime adapters on "
                     "(vLLM: --enable-lora, VLLM_ALLOW_RUNTIME_LORA_UPDATING=True)",
@@ -71,8 +75,10 @@ class PolicyServer:
         """Name under which the base model is served."""
         return next(name for name, parent in self._models().items() if parent is None)
 
-    def _models(self) -> dict[str, str | None]:
-        if not self._loaded:
+    def _models(self, *, anew: bool = False) -> dict[str, str | None]:
+        """What is served; other processes load adapters too, so what was heard before may be behind (`anew` asks again)."""
+        if anew or not self._loaded:
+            self._loaded.clear()
             listed = _ask("GET", f"{self.url}/models")
             self._loaded.update({row["id"]: row.get("parent") for row in listed.get("data", [])})
             if None not in self._loaded.values():

@@ -35,6 +35,7 @@ def test_a_held_server_serves_base_and_adapters_to_every_engine_and_ends_with_th
     with hold(workspace) as held:
         live = json.loads((workspace.folder / LIVE_FILE).read_text())
         assert live["url"] == held.url and live["base_model"] == toy_model.name
+        assert held.model_for(BASE_POLICY) == toy_model.name  # looks at what is served before the adapter is there
         with engine(workspace) as server:
             assert server.url == held.url
             assert server.model_for(BASE_POLICY) == toy_model.name
@@ -47,6 +48,7 @@ def test_a_held_server_serves_base_and_adapters_to_every_engine_and_ends_with_th
             with pytest.raises(EngineError, match="name a checkpoint folder"):
                 server.model_for(Policy("ckp_2", 2, "p@2", tmp_path, None))
         assert (workspace.folder / LIVE_FILE).exists()
+        assert held.model_for(tuned) == "ckp_1"  # loaded through another handle meanwhile
     assert not (workspace.folder / LIVE_FILE).exists()
     with pytest.raises(ProcessLookupError):
         os.kill(live["pid"], 0)
