@@ -37,7 +37,7 @@ def main() -> None:
     # Dagster has no accounts: loopback only
     command = [program, "dev", "-m", "assets.definitions", "-h", "127.0.0.1", "-p", str(arguments.port)]
     print(f"workspace {folder}: http://127.0.0.1:{arguments.port}", flush=True)
-    os.chdir(CHECKOUT)
+    os.chdir(environment["DAGSTER_HOME"])  # in the checkout Dagster would warn of the dagster.yaml that lies there
     os.execve(program, command, environment)
 
 

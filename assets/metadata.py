@@ -20,9 +20,11 @@ def plain(report: Report) -> dict[str, Any]:
 
 
 def facts(report: Report, **more: Any) -> dict[str, dg.MetadataValue]:
-    """Metadata of a materialisation: one entry per field that has a value, then `report`."""
+    """Metadata of a materialisation: `more`, then one entry per field that has a value, then `versions` and `report`."""
     found: dict[str, dg.MetadataValue] = {}
-    for name, value in {**plain(report), **more}.items():
+    fields = plain(report)
+    versions = fields.pop("versions")
+    for name, value in {**more, **fields, "versions": versions}.items():
         shown = _shown(name, value)
         if shown is not None:
             found[name] = shown

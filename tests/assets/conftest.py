@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines import chain, harness
 from pipelines.doors.engine import hold
+from pipelines.nights import run_night
 from pipelines.workspace import Workspace
 from tests.conftest import make_workspace
 
@@ -113,3 +116,16 @@ def served(tmp_path_factory: pytest.TempPathFactory, toy_model: Path) -> Iterato
     workspace = toy_workspace(tmp_path_factory.mktemp("served") / "workspace", toy_model)
     serve_night(workspace)
     yield workspace
+
+
+@pytest.fixture(scope="session")
+def night(served: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, Any]]:
+    """A workspace whose night has been run once, and that run's outcome; tests may ask it and run the same night again."""
+    workspace = copied(served, tmp_path_factory.mktemp("night") / "workspace")
+    return workspace, run_night(workspace, NIGHT)
+
+
+def copied(workspace: Workspace, folder: Path) -> Workspace:
+    """The same workspace in another folder, without what Dagster and MLflow know of it."""
+    shutil.copytree(workspace.folder, folder, symlinks=True, ignore=shutil.ignore_patterns(".dagster", "mlflow.db"))
+    return Workspace.open(folder)

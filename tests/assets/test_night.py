@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,29 +11,14 @@ from typing import Any
 
 import pytest
 
-from pipelines import chain, doctor, lineage
+from pipelines import chain, lineage
 from pipelines.errors import NightFailedError
 from pipelines.invariants import ALL
 from pipelines.nights import run_night
 from pipelines.workspace import Workspace
-from tests.assets.conftest import ATTEMPTS, NIGHT, NUM_TASKS
+from tests.assets.conftest import ATTEMPTS, NIGHT, NUM_TASKS, copied
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def copied(workspace: Workspace, folder: Path) -> Workspace:
-    shutil.copytree(workspace.folder, folder, symlinks=True, ignore=shutil.ignore_patterns(".dagster", "mlflow.db"))
-    return Workspace.open(folder)
-
-
-@pytest.fixture(scope="module")
-def night(served: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, Any]]:
-    workspace = copied(served, tmp_path_factory.mktemp("night") / "workspace")
-    return workspace, run_night(workspace, NIGHT)
-
-
-def told(workspace: Workspace) -> dict[str, str]:
-    return doctor.digest(workspace)
 
 
 def test_a_night_goes_from_the_log_to_a_decision(night: tuple[Workspace, dict[str, Any]]) -> None:
@@ -67,10 +51,13 @@ def test_the_same_night_again_gives_the_same_and_trains_nothing(night: tuple[Wor
     assert len(list(workspace.runs.glob("run_*"))) == 1
 
 
-def test_lineage_reaches_every_line_and_needs_no_dagster(night: tuple[Workspace, dict[str, Any]]) -> None:
-    workspace, outcome = night
-    before = lineage.backward(workspace, "toy@1")
-    shutil.rmtree(workspace.folder / ".dagster")
+def test_lineage_reaches_every_line_and_needs_neither_dagster_nor_mlflow(
+    night: tuple[Workspace, dict[str, Any]], tmp_path: Path
+) -> None:
+    run, outcome = night
+    before = lineage.backward(run, "toy@1")
+    workspace = copied(run, tmp_path / "workspace")  # without .dagster and mlflow.db
+    assert not (workspace.folder / ".dagster").exists()
     assert lineage.backward(workspace, "toy@1") == before
     lines = {(source["file"], source["line"]) for source in before["sources"]}
     assert lines and {file for file, _ in lines} == {f"logs/production-{NIGHT}.jsonl"}
@@ -81,16 +68,19 @@ def test_lineage_reaches_every_line_and_needs_no_dagster(night: tuple[Workspace,
     assert len(lines) == outcome["reports"]["batches/batches"]["trajectories"]
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "landing/records:after_commit",
-        "groups/groups:after_commit",
-        "batches/consumed:after_commit",
-        "checkpoints/checkpoints:before_commit",
-        "promotion/decisions:before_commit",
-    ],
-)
+# one step here; every stage's own tests kill it at each of its steps, and the drill kills nights at all of these
+KILLED_AT = "batches/consumed:after_commit"
+MORE_KILLS = [
+    "landing/records:after_commit",
+    "groups/groups:after_commit",
+    "rewards/rewards:after_commit",
+    "checkpoints/checkpoints:before_commit",
+    "evaluation/results:after_commit",
+    "promotion/decisions:before_commit",
+]
+
+
+@pytest.mark.parametrize("step", [KILLED_AT, *(pytest.param(step, marks=pytest.mark.drill) for step in MORE_KILLS)])
 def test_a_killed_night_is_finished_by_the_same_command(
     served: Workspace, night: tuple[Workspace, dict[str, Any]], tmp_path: Path, step: str
 ) -> None:
