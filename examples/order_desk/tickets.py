@@ -1,14 +1,15 @@
 """Makes the order desk's tickets: short complaints that hold the order number and one other 5-digit number.
 
 Train, held-out and audit tickets come from templates of their own, and no number appears in two of the three sets: the
-5-digit numbers are cut by their remainder. What is learned from the train tickets must carry over to count.
+5-digit numbers are dealt out by a hash. What is learned from the train tickets must carry over to count.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -38,7 +39,7 @@ TEMPLATES: dict[Split, tuple[str, ...]] = {
         "Half of order {order} is missing, only item {other} was in the box.",
         "Why was order {order} sent through depot {other}?",
         "I rang {other} and nobody knew about order {order}.",
-        "Gift card {other} does not work on order {order}.",
+        "Order {order} does not take my gift card {other}.",
         "Nobody has touched order {order} since complaint {other}.",
         "Parcel {other} was opened, and order {order} is incomplete.",
         "The label says {other} but inside was order {order}.",
@@ -52,16 +53,16 @@ TEMPLATES: dict[Split, tuple[str, ...]] = {
         "You mixed up order {order} and quote {other}.",
         "After chat {other} I was told that order {order} is lost.",
         "Send order {order} to flat {other} instead.",
-        "Seller {other} does not answer about order {order}.",
+        "About order {order} the seller {other} does not answer.",
         "Order {order} smells odd, batch {other}.",
         "My son used {other} as the password for order {order}.",
         "Credit note {other} should be for order {order}.",
         "I am number {other} in the queue and only ask for order {order}.",
         "Please hold order {order} until permit {other} is there.",
         "Model {other} is not what I put into order {order}.",
-        "Robot {other} says that order {order} does not exist.",
+        "Order {order} does not exist, says robot {other}.",
         "Could you add warranty {other} to order {order}?",
-        "Terminal {other} charged me, but order {order} was refused.",
+        "Order {order} was refused, but terminal {other} charged me.",
         "The photo of order {order} shows house {other}, not mine.",
         "With booking {other} came a voucher for order {order}.",
         "Order {order} weighs less than the {other} grams you wrote.",
@@ -89,13 +90,15 @@ TEMPLATES: dict[Split, tuple[str, ...]] = {
         "Coupon {other} should have made order {order} cheaper.",
         "I moved from {other} last week, so stop order {order}.",
         "Why does order {order} contain part {other}?",
-        "Branch {other} cannot find order {order}.",
+        "Order {order} is unknown at branch {other}.",
         "Receipt {other} is fine, but order {order} is not what I bought.",
         "Refund order {order} to the card ending in {other}.",
     ),
 }
 
-_REMAINDERS: dict[Split, tuple[int, ...]] = {"train": (0, 1, 2, 3, 4, 5), "held_out": (6, 7), "audit": (8, 9)}
+_TENTHS: dict[Split, tuple[int, ...]] = {"train": (0, 1, 2, 3, 4, 5), "held_out": (6, 7), "audit": (8, 9)}
+"""Which tenths of all 5-digit numbers, dealt out by a hash, belong to a set. Cut by a digit instead, the sets would differ
+in what their numbers look like, and a policy could learn that."""
 
 
 def write_night(folder: Path, night: str, seed: int, num_tasks: int) -> Path:
@@ -120,14 +123,32 @@ def tickets(split: Split, seed: str, num_tasks: int) -> list[tuple[str, str]]:
     """(ticket, order number) pairs; the same seed gives the same ones, templates take turns."""
     draws = random.Random(f"order desk/{split}/{seed}")
     pool = [
-        str(number) for number in range(10_000, 100_000) if number % 10 in _REMAINDERS[split] and str(number) != EXAMPLE_NUMBER
+        number for number in map(str, range(10_000, 100_000)) if _tenth(number) in _TENTHS[split] and number != EXAMPLE_NUMBER
     ]
     numbers = draws.sample(pool, 2 * num_tasks)
     templates: list[str] = []
     while len(templates) < num_tasks:
-        templates.extend(draws.sample(TEMPLATES[split], len(TEMPLATES[split])))
+        templates.extend(_in_turn(draws, TEMPLATES[split]))
     pairs = zip(templates, numbers[::2], numbers[1::2], strict=False)
     return [(template.format(order=order, other=other), order) for template, order, other in pairs]
+
+
+def _in_turn(draws: random.Random, templates: Sequence[str]) -> list[str]:
+    """All templates in random order, those with the order number first and those with it second taking turns.
+
+    So that neither place is the right one more often: "take the second number" must not look like reading.
+    """
+    first = [template for template in templates if template.index("{order}") < template.index("{other}")]
+    second = [template for template in templates if template not in first]
+    return [
+        template
+        for pair in zip(draws.sample(first, len(first)), draws.sample(second, len(second)), strict=True)
+        for template in pair
+    ]
+
+
+def _tenth(number: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"order desk {number}".encode()).digest()[:8], "big") % 10
 
 
 def _write(folder: Path, path: Path, prefix: str, split: Split, seed: str, num_tasks: int) -> None:
