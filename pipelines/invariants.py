@@ -25,7 +25,7 @@ class Finding:
     """The answer to one question: nothing broken is what is hoped for."""
 
     invariant: str
-    """I1, I4, …, as in DESIGN."""
+    """I1, I4, …, as in ARCHITECTURE.md."""
     num_looked_at: int
     num_broken: int
     broken: list[str] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """The gate's statistics: task-clustered bootstrap, seeded from the ids that it is about, so that a decision is a function of its rows.
 
 A task is the unit: its answers share its difficulty, so that counting answers as independent rejects a true null three
-times too often (FACTS: McNemar over all pairs 15.4% at 5%). What is resampled is therefore the per-task mean.
+times too often (McNemar over all pairs rejected 15.4% at a level of 5% in a simulation of 40 tasks x 4 answers). What is resampled is therefore the per-task mean.
 """
 
 from __future__ import annotations

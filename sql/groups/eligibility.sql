@@ -1,4 +1,4 @@
--- What each trajectory may be used for, from provenance alone, with the first reason that holds (DESIGN.md, section 4),
+-- What each trajectory may be used for, from provenance alone, with the first reason that holds (ARCHITECTURE.md, lanes),
 -- beside its split and its sealed group.
 -- Handed in: versions (policy_version, lag; lag null where it is not on the parent chain of tonight's run).
 -- Parameters: $policy, $max_policy_lag.
