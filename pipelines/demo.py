@@ -44,15 +44,14 @@ def run_demo(*, nights: int, seed: int, folder: Path | None = None, control: str
         raise ConfigError(f"control {control!r} is not known; there is `shuffled`")
     started = time.monotonic()
     workspace = _fresh_workspace(folder or CHECKOUT / ".demo", seed, control)
-    tickets = _tickets()
-    tickets.write_eval_sets(workspace.folder, seed, num_held_out=HELD_OUT, num_audit=AUDIT)
+    _tickets().write_eval_sets(workspace.folder, seed, num_held_out=HELD_OUT, num_audit=AUDIT)
     told: list[dict[str, Any]] = []
     with hold(workspace) as server:
         first = FIRST_DAY.isoformat()
         before = _audited(workspace, chain.BASE, first)
         for number in range(nights):
-            told.append(_night(workspace, server, tickets, number, seed))
-        champion = chain.champion(workspace)
+            told.append(_night(workspace, server, number, seed))
+        champion = chain.start(workspace)
         last = told[-1]["night"]
         after = before if champion.checkpoint_id == chain.BASE else _audited(workspace, champion.checkpoint_id, last)
     curve = _draw(workspace, told, before, after)
@@ -102,7 +101,7 @@ def _fresh_workspace(folder: Path, seed: int, control: str | None) -> Workspace:
     text = config.read_text(encoding="utf-8")
     changed = text.replace("seed = 0", f"seed = {seed}")
     if control == "shuffled":
-        changed = changed.replace("shuffle_advantages = false", "shuffle_advantages = true")
+        changed = changed.replace("shuffle_advantages = false", 'shuffle_advantages = true\nstart = "latest"')
     config.write_text(changed, encoding="utf-8")
     workspace = Workspace.open(folder)
     wanted = (seed, control == "shuffled")
@@ -118,15 +117,15 @@ def _clock(day: datetime.date, hour: int) -> Callable[[], datetime.datetime]:
     return lambda: start + datetime.timedelta(seconds=time.monotonic() - began)
 
 
-def _night(workspace: Workspace, server: PolicyServer, tickets: ModuleType, number: int, seed: int) -> dict[str, Any]:
+def serve(workspace: Workspace, server: PolicyServer, number: int, *, seed: int) -> str:
+    """One day of production, night `number` from 0: the harness answers new tickets and writes its log; returns the night."""
     day = FIRST_DAY + datetime.timedelta(days=number)
     night = day.isoformat()
-    began = time.monotonic()
-    policy = chain.champion(workspace)
-    tasks = harness.read_tasks(tickets.write_night(workspace.folder, night, seed, num_tasks=TASKS_PER_NIGHT))
-    rollouts = harness.run(
+    # the champion; under a control, whose checkpoints are never promoted, the newest of them
+    policy = chain.start(workspace)
+    harness.run(
         workspace,
-        tasks,
+        harness.read_tasks(_tickets().write_night(workspace.folder, night, seed, num_tasks=TASKS_PER_NIGHT)),
         purpose="production",
         policy_version=policy.policy_version,
         attempts=ATTEMPTS,
@@ -136,6 +135,13 @@ def _night(workspace: Workspace, server: PolicyServer, tickets: ModuleType, numb
         seed=seed * 1000 + number,
         clock=_clock(day, 9),
     )
+    return night
+
+
+def _night(workspace: Workspace, server: PolicyServer, number: int, seed: int) -> dict[str, Any]:
+    began = time.monotonic()
+    policy = chain.start(workspace)
+    night = serve(workspace, server, number, seed=seed)
     sampled = time.monotonic()
     outcome = run_night(workspace, night)
     reports = outcome["reports"]
@@ -150,7 +156,7 @@ def _night(workspace: Workspace, server: PolicyServer, tickets: ModuleType, numb
     seconds["start-up and bookkeeping"] = round(total - sum(seconds.values()), 1)
     return {
         "night": night,
-        "rollouts": len(rollouts),
+        "rollouts": TASKS_PER_NIGHT * ATTEMPTS,
         "groups": scored["groups"],
         "groups_mixed": scored["groups_mixed"],
         "lanes": frozen["lanes"],
@@ -222,7 +228,7 @@ def _draw(workspace: Workspace, told: list[dict[str, Any]], before: Rate, after:
             axes.plot([x], [y], marker="x", markersize=12, color="#c53030", linestyle="none")
             axes.annotate("held", (x, y), textcoords="offset points", xytext=(8, -14), color="#c53030")
     axes.errorbar(
-        [0, len(told)],
+        [0.05, len(told) + 0.05],
         [before.rate, after.rate],
         yerr=[[before.rate - before.low, after.rate - after.low], [before.high - before.rate, after.high - after.rate]],
         marker="s",

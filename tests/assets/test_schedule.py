@@ -6,6 +6,7 @@ Takes about eight minutes of waiting for the clock, so it is part of `make drill
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
 import signal
 import subprocess
@@ -96,7 +97,7 @@ def test_the_clock_runs_the_nights(tmp_path: Path, toy_model: Path) -> None:
         # the first night takes minutes with this verifier, so that more ticks came while it ran
         wait_for("the queued nights to end", lambda: finished(workspace) >= 3, 420)
     ran = times(workspace)
-    for (_, end), (start, _) in zip(ran, ran[1:], strict=False):
+    for (_, end), (start, _) in itertools.pairwise(ran):
         assert end is not None and start >= end, "two nights overlap"
     before = len(nights(workspace))
     time.sleep(190)  # three ticks pass while nobody looks
