@@ -256,7 +256,7 @@ def doctor(
 @app.command()
 def sql(question: str, folder: Where = Path(), as_json: AsJson = False) -> None:
     """Ask the lake a read-only question; tables are named <stage>.<table>."""
-    rows = _open(folder).queries.ask(question).to_pylist()
+    rows = _open(folder).queries.ask(question, fenced=True).to_pylist()
     _answer(as_json, rows, show.rows)
 
 
