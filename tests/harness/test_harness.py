@@ -167,7 +167,9 @@ def test_a_harness_that_fails_at_every_attempt_is_told_and_tried_again(agent: Wo
     mended = (agent.folder / "harness.py").read_text()
     for code, told in (("raise ValueError('no\\nroute')", "ValueError: no route"), ("raise SystemExit(3)", "SystemExit: 3")):
         (agent.folder / "harness.py").write_text(f"async def rollout(task, client):\n    {code}\n")
-        with pytest.raises(HarnessError, match=rf"failed at every attempt \(4 harness_error\); it raised {told}; mend that") as caught:
+        with pytest.raises(
+            HarnessError, match=rf"failed at every attempt \(4 harness_error\); it raised {told}; mend that"
+        ) as caught:
             attempts_at(agent, served, TASKS)
         assert "\n" not in str(caught.value) and lines_of(agent) == []
     (agent.folder / "harness.py").write_text(mended)
