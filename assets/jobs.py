@@ -11,9 +11,11 @@ import zoneinfo
 from pathlib import Path
 
 import dagster as dg
+from dagster._utils.schedules import is_valid_cron_schedule  # the check that dg.schedule makes, without a public name
 
 from assets.rewards import RESCORED
 from pipelines.config import Config
+from pipelines.errors import ConfigError
 from pipelines.landing.sources import paths_of
 from pipelines.workspace import Workspace
 
@@ -43,6 +45,9 @@ def build(config: Config, folder: Path, days: dg.DailyPartitionsDefinition) -> t
         description="Rewards of one day under another rubric; trains nothing.",
     )
     status = dg.DefaultScheduleStatus.RUNNING if config.schedule.enabled else dg.DefaultScheduleStatus.STOPPED
+
+    if not is_valid_cron_schedule(config.schedule.cron):
+        raise ConfigError(f"[schedule] cron {config.schedule.cron!r} is none; write five fields, such as `0 2 * * *`")
 
     @dg.schedule(
         name="every_night",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._utils.error import SerializableErrorInfo  # what a step's failure is told in; dagster gives it no public name
 
 from assets.definitions import build_definitions
 from assets.home import instance_of
@@ -73,21 +75,20 @@ def _seconds(result: dg.ExecuteInProcessResult) -> dict[str, float]:
 def _failed(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     """Step, one line and exit code of the first failure; a blocking check that found something is one."""
     for event in result.get_step_failure_events():
-        error = event.step_failure_data.error
-        while error is not None and error.cause is not None:
-            error = error.cause
+        error = _told(event.step_failure_data.error)
         if error is None:
             continue
         lines = [line.strip() for line in error.message.strip().splitlines()]
-        message = " ".join(lines).removeprefix(f"{error.cls_name}:").strip()
-        kind = getattr(errors, error.cls_name or "", None)
-        known = isinstance(kind, type) and issubclass(kind, NightshiftError)
+        message = re.sub(rf"^(\w+\.)*{re.escape(error.cls_name or '')}:", "", " ".join(lines)).strip()
+        if error.cls_name == "DagsterAssetCheckFailedError":  # not public in dagster; the check is named below
+            break
+        kind = _kind(error)
         return {
             "step": (event.step_key or "").replace("__", "/"),
             "error": error.cls_name,
-            "message": message if known else f"{error.cls_name}: {message}",
-            "stack": None if known else error.to_string(),
-            "exit_code": kind.exit_code if isinstance(kind, type) and issubclass(kind, NightshiftError) else EXIT_FAILED,
+            "message": f"{error.cls_name}: {message}" if kind is None else message,
+            "stack": error.to_string() if kind is None else None,
+            "exit_code": EXIT_FAILED if kind is None else kind.exit_code,
         }
     for event in result.all_events:
         if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION and not event.asset_check_evaluation_data.passed:
@@ -100,6 +101,18 @@ def _failed(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
                 "exit_code": EXIT_FAILED,
             }
     return {"step": None, "error": "unknown", "message": "the run failed without a step", "stack": None, "exit_code": EXIT_FAILED}
+
+
+def _told(error: SerializableErrorInfo | None) -> SerializableErrorInfo | None:
+    """Of an error and its causes the first that nightshift raised on purpose, since that one says what to do; else the last."""
+    while error is not None and _kind(error) is None and error.cause is not None:
+        error = error.cause
+    return error
+
+
+def _kind(error: SerializableErrorInfo) -> type[NightshiftError] | None:
+    kind = getattr(errors, error.cls_name or "", None)
+    return kind if isinstance(kind, type) and issubclass(kind, NightshiftError) else None
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import dagster as dg
 from pipelines.locks import waiting
 from pipelines.training import TrainingPlan, launch
 from pipelines.workspace import Workspace
+
+warnings.filterwarnings("ignore", category=dg.PreviewWarning)  # dagster warns of parts of Pipes that it calls itself
 
 WORKSPACE_VARIABLE = "NIGHTSHIFT_WORKSPACE"
 

@@ -10,12 +10,14 @@ import dataclasses
 import datetime
 import errno
 import json
+import math
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from pipelines import show
 from pipelines.errors import ConfigError, NightFailedError, NightshiftError
@@ -41,7 +43,11 @@ Where = Annotated[
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        sys.exit(app(prog_name="nightshift", standalone_mode=False))
+    except TyperException as problem:
+        _usage(problem)
+    except typer.Abort:
+        _fail("ended before it was done; run the same command again", 130)
     except NightFailedError as problem:
         if problem.stack:
             print(problem.stack, file=sys.stderr)
@@ -54,7 +60,17 @@ def main() -> None:
         _fail(f"{problem.strerror}: {problem.filename or 'the workspace'}; nothing was lost, make room and run it again", 1)
 
 
-def _fail(message: str, exit_code: int) -> None:
+def _usage(problem: TyperException) -> NoReturn:
+    """A command line that cannot be read: help where nothing was asked, else one line."""
+    context = getattr(problem, "ctx", None)
+    said = problem.format_message() if hasattr(problem, "format_message") else str(problem)
+    if not said:  # a command that only has subcommands, alone: typer has printed its help
+        sys.exit(2)
+    command = "nightshift" if context is None else context.command_path
+    _fail(f"{said.rstrip('.')}; see `{command} --help`", getattr(problem, "exit_code", 2))
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
     print(f"nightshift: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(exit_code)
 
@@ -76,9 +92,18 @@ def _open(folder: Path) -> Workspace:
 def _answer(as_json: bool, content: Any, shown: Any) -> None:
     """Print an answer; `shown` draws it for people."""
     if as_json:
-        print(json.dumps(content, indent=2, default=str))
+        print(json.dumps(_finite(content), indent=2, default=str, allow_nan=False))
     else:
         shown(content)
+
+
+def _finite(content: Any) -> Any:
+    """The same, with floats that JSON has no number for as text."""
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return str(content) if isinstance(content, float) and not math.isfinite(content) else content
 
 
 @app.command()
@@ -111,8 +136,9 @@ def ingest(
 
 
 @app.command()
-def formats(as_json: AsJson = False) -> None:
-    """List the log formats and what each can give."""
+def formats(folder: Where = Path(), as_json: AsJson = False) -> None:
+    """List the log formats and what each can give; they are the same in every workspace."""
+    del folder
     from pipelines.landing.registry import describe
 
     _answer(as_json, describe(), show.formats)
@@ -143,7 +169,7 @@ def lanes(
     """Where the log of a night went: counts per lane and reason."""
     from pipelines.batches import lane_counts
 
-    _answer(as_json, lane_counts(_open(folder), night), show.lanes)
+    _answer(as_json, lane_counts(_open(folder), None if night is None else _day(night)), show.lanes)
 
 
 groups_app = typer.Typer(no_args_is_help=True, help="Groups of attempts at one task.")
@@ -177,9 +203,7 @@ def night(
     from pipelines.nights import run_night
 
     workspace = _open(folder)
-    if date is not None:
-        _day(date)
-    _answer(as_json, run_night(workspace, date or _today(), again=again), show.night)
+    _answer(as_json, run_night(workspace, _today() if date is None else _day(date), again=again), show.night)
 
 
 @app.command()
@@ -256,7 +280,7 @@ def doctor(
 @app.command()
 def sql(question: str, folder: Where = Path(), as_json: AsJson = False) -> None:
     """Ask the lake a read-only question; tables are named <stage>.<table>."""
-    rows = _open(folder).queries.ask(question).to_pylist()
+    rows = _open(folder).queries.ask(question, fenced=True).to_pylist()
     _answer(as_json, rows, show.rows)
 
 

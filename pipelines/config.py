@@ -7,13 +7,15 @@ Secrets never stand in the file: keys come from the environment or from the key 
 from __future__ import annotations
 
 import datetime
+import os
 import tomllib
+import zoneinfo
 from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from pipelines.errors import ConfigError
 
@@ -188,7 +190,18 @@ class ScheduleConfig(_Section):
 
     enabled: bool = False
     cron: str = "0 2 * * *"
+    """Minute, hour, day of month, month, day of week."""
     timezone: str = "UTC"
+    """Name of the tz database, such as `Europe/Berlin`."""
+
+    @pydantic.field_validator("timezone")
+    @classmethod
+    def _known_timezone(cls, name: str) -> str:
+        try:
+            zoneinfo.ZoneInfo(name)
+        except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
+            raise ValueError(f"{name!r} is no time zone; name one like UTC or Europe/Berlin") from None
+        return name
 
 
 class Config(BaseSettings):
@@ -234,5 +247,15 @@ class Config(BaseSettings):
             return cls(**content)
         except pydantic.ValidationError as problem:
             first = problem.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"{path}: {where}: {first['msg']}") from None
+            parts = [str(part) for part in first["loc"]]
+            where, variable = ".".join(parts), "NIGHTSHIFT_" + "__".join(parts).upper()
+            said = (
+                "no such setting; take it out"
+                if first["type"] == "extra_forbidden"
+                else first["msg"].removeprefix("Value error, ")
+            )
+            source = f"{variable} in the environment" if variable in os.environ else str(path)
+            raise ConfigError(f"{source}: {where}: {said}") from None
+        except SettingsError:  # a variable that holds a whole section is read as JSON
+            sections = [name for name in (f"NIGHTSHIFT_{field.upper()}" for field in cls.model_fields) if name in os.environ]
+            raise ConfigError(f"{' or '.join(sections)} in the environment is no JSON; mend or unset it") from None

@@ -12,8 +12,9 @@ import importlib.util
 import inspect
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def load(workspace: Workspace) -> RolloutFunction:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as problem:  # the user's file may fail in any way
+    except (Exception, SystemExit) as problem:  # the user's file may fail in any way
         raise HarnessError(f"harness {path} cannot be loaded: {type(problem).__name__}: {problem}") from problem
     function = getattr(module, name or "rollout", None)
     if not inspect.iscoroutinefunction(function):
@@ -112,16 +113,22 @@ def run(
     already holds are returned from it instead of being made again, so a run that was cut off goes on where it was; another
     `tag` makes new ones. `seed` fixes what is sampled, equally in every workspace and for every policy. A rollout that
     fails is a Rollout with a fault; EngineError is raised where the server is gone, HarnessError where the log or the
-    harness cannot be used.
+    harness cannot be used. That goes for a harness that fails at every one of several attempts too: then there is a cause
+    that can be mended, nothing of them is written, and the same run makes them all again.
     """
     if purpose not in PURPOSES:
         raise HarnessError(f"purpose {purpose!r} is none of {', '.join(PURPOSES)}")
     rollout, wanted = load(workspace), [(task, attempt) for task in tasks for attempt in range(attempts)]
     run_ = _Run(workspace, rollout, purpose, policy_version, url, model, seed, clock, tag)
     held = recorded(workspace, log)
+    if len(wanted) > 1 and all(held[key].fault for key in (run_.attempt_id(t["task_id"], a) for t, a in wanted) if key in held):
+        run_.held_back = []
     missing = [(task, attempt) for task, attempt in wanted if run_.attempt_id(task["task_id"], attempt) not in held]
     if missing:
-        held.update(asyncio.run(run_.make(missing, RecorderLog(log))))
+        made = asyncio.run(run_.make(missing, RecorderLog(log)))
+        if run_.held_back is not None:
+            raise HarnessError(run_.all_failed(made.values()))
+        held.update(made)
     return [held[run_.attempt_id(task["task_id"], attempt)] for task, attempt in wanted]
 
 
@@ -137,7 +144,7 @@ def recorded(workspace: Workspace, log: Path) -> dict[str, Rollout]:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Run:
     """What all attempts of one run share."""
 
@@ -150,6 +157,10 @@ class _Run:
     seed: int
     clock: Clock
     tag: str
+    held_back: list[list[dict[str, Any]]] | None = None
+    """Lines of faulted attempts for as long as no attempt has gone well; None: one has, and nothing is held back."""
+    raised: list[str] = field(default_factory=list)
+    """What the harness raised, attempt by attempt."""
 
     def attempt_id(self, task_id: str, attempt: int) -> str:
         harness = self.workspace.config.harness.name
@@ -179,6 +190,24 @@ class _Run:
             log.close()
         return made
 
+    def all_failed(self, made: Iterable[Rollout]) -> str:
+        """One line about attempts of which none went well."""
+        counts = Counter(rollout.fault for rollout in made)
+        listed = ", ".join(f"{count} {fault}" for fault, count in sorted(counts.items(), key=str))
+        raised = f"; it raised {self.raised[0][:300]}" if self.raised else ""
+        hint = "; or give it more time with [harness] timeout_seconds" if counts["timeout"] else ""
+        entry = self.workspace.config.harness.entry
+        return f"harness {entry} failed at every attempt ({listed}){raised}; mend that{hint}, and run the same command again"
+
+    def _keep(self, log: RecorderLog, lines: list[dict[str, Any]], fault: str | None) -> None:
+        if fault is not None and self.held_back is not None:
+            self.held_back.append(lines)
+            return
+        for earlier in self.held_back or ():
+            log.append(earlier)
+        self.held_back = None
+        log.append(lines)
+
     async def _attempt(self, task: dict[str, Any], attempt: int, door: ChatDoor, log: RecorderLog) -> Rollout:
         task_id, started = task["task_id"], time.monotonic()
         identity = {
@@ -200,15 +229,16 @@ class _Run:
             fault = "timeout" if limit.expired() else "harness_error"  # the harness may raise one of its own
         except EngineError:
             fault = "engine_error"
-        except Exception:  # the user's agent may fail in any way, and that is a fault of this attempt alone
+        except (Exception, SystemExit) as problem:  # the user's agent may fail in any way: a fault of this attempt alone
             fault = "harness_error"
+            self.raised.append(" ".join(f"{type(problem).__name__}: {problem}".split()))
         if door.gone is not None:
             raise door.gone
         if fault is None and not client.lines:
             fault = "harness_error"  # it asked the policy nothing: there is no attempt to grade
         if fault is not None:
             client.mark_fault(fault)
-        log.append(client.lines)
+        self._keep(log, client.lines, fault)
         return _rollout_of(self.workspace, client.lines, time.monotonic() - started)
 
 

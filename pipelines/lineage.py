@@ -294,7 +294,8 @@ def _trajectory_at(workspace: Workspace, ref: str) -> str:
 def _place(ref: str) -> tuple[str, int] | None:
     """File and line of `<file>:<line>`, None where a reference is something else."""
     file, _, line = ref.rpartition(":")
-    return (file, int(line)) if file and line.isdecimal() else None
+    # a line number beyond 18 digits is no number that the engine knows, nor one that any file has
+    return (file, int(line)) if file and line.isdecimal() and len(line) <= 18 else None
 
 
 def _judged(judgement: dict[str, Any], trajectory_id: str) -> dict[str, Any]:

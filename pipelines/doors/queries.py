@@ -73,8 +73,13 @@ class Queries:
         tables: Mapping[str, pa.Table] | None = None,
         pinned: Mapping[str, Handle] | None = None,
         label: str = "question",
+        fenced: bool = False,
     ) -> pa.Table:
-        """Rows of a SELECT given as text. LakeError carries the engine's first line."""
+        """Rows of a SELECT given as text. LakeError carries the engine's first line.
+
+        `fenced`: the text is somebody's own, so it may be one SELECT only, and reaches the files of the tables that it
+        names and nothing else: no other file, no network, no variable of this process, no setting.
+        """
         connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False, "memory_limit": self.memory_limit})
         try:
             connection.execute("SET TimeZone = 'UTC'")
@@ -84,12 +89,28 @@ class Queries:
                 self._register(connection, table, (pinned or {}).get(table) or self.lake.handle(table))
             for table, rows in (tables or {}).items():
                 connection.register(table, rows)
+            if fenced:
+                self._fence(connection, sql, label)
             used = {key: value for key, value in (parameters or {}).items() if re.search(rf"\${key}\b", sql)}
             return connection.sql(sql, params=used).to_arrow_table()
         except duckdb.Error as problem:
             raise LakeError(f"{label}: {str(problem).strip().splitlines()[0]}") from problem
         finally:
             connection.close()
+
+    def _fence(self, connection: duckdb.DuckDBPyConnection, sql: str, label: str) -> None:
+        statements = connection.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise LakeError(f"{label}: only one SELECT is answered; the lake is read here and never written")
+        files: list[str] = []
+        if self.lake.is_local:
+            handles = [(name, self.lake.handle(name)) for name in tables_of(sql)]
+            files = [file for name, handle in handles if handle is not None for file in _plain_files(name, handle)]
+        listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+        connection.execute("SET python_enable_replacements = false")
+        connection.execute(f"SET allowed_paths = [{listed}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
 
     def _register(self, connection: duckdb.DuckDBPyConnection, name: str, handle: Handle | None) -> None:
         spec = TABLES[name]

@@ -39,6 +39,7 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",  # making a new store is told in two lines that nobody asked for
 }
 _METRICS_PER_REQUEST = 1000
 """MLflow's own limit."""

@@ -41,6 +41,8 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
     found: dict[Path, SourceFile] = {}
     problems: list[SourceError] = []
     for named, glob, known in wanted:
+        if paths is None and not named.exists():
+            raise SourceError(f"source {named} does not exist; mend [[sources]] in nightshift.toml, or mount it", path=str(named))
         given = registry.by_name(known) if known is not None else None
         for path in _files(workspace, named, glob):
             try:
@@ -50,6 +52,18 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
                     raise unreadable(path, problem) from problem
                 problems.append(unreadable(path, problem))
                 continue
+            if given is not None and file.format is given:
+                known_by = registry.detect(path)
+                if known_by is not None and known_by is not given:
+                    other = UnknownFormatError(
+                        f"{path} is a log of the format {known_by.name}, not {given.name}; name that one, or none and it is "
+                        "recognised",
+                        path=str(path),
+                    )
+                    if path == named:
+                        raise other
+                    problems.append(other)
+                    continue
             if path == named and file.format is None and not file.empty:
                 raise UnknownFormatError(
                     f"{path} is of no known format; if you know better, name one with --format: {', '.join(registry.names())}",

@@ -64,7 +64,7 @@ class Verifier:
             return Verdict(outcome, None if outcome is not None else NO_OUTCOME)
         try:
             answer = self.verify(task_id, turns)
-        except Exception as problem:  # whatever the user's code raises is its failure, not the attempt's
+        except (Exception, SystemExit) as problem:  # whatever the user's code raises is its failure, not the attempt's
             return Verdict(None, _failure(f"{type(problem).__name__}: {problem}"))
         if answer is None:
             return Verdict(None, CANNOT_TELL)
@@ -136,7 +136,7 @@ def _function(name: str, path: Path, code: bytes, function: str) -> Verify:
         try:
             # compiled here and not by the loader: a cached .pyc of the same second would run old code under the new hash
             exec(compile(code, str(path), "exec"), module.__dict__)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             del sys.modules[module_name]
             raise VerifierError(
                 f"verifier {name}: {path} cannot be loaded ({type(problem).__name__}: {problem})", verifier=name

@@ -1,8 +1,9 @@
 -- I7: rows whose mask does not fit, marks nothing or everything, or whose marked tokens lack a logprob in lane grpo;
--- and trajectories whose marked tokens are not as many as were sampled.
+-- and trajectories whose marked tokens in one batch are not as many as were sampled. That no second batch holds them is I14.
 WITH lengths AS (
     SELECT
         row_hash,
+        batch_id,
         trajectory_id,
         lane,
         len(token_ids) AS num_tokens,
@@ -13,7 +14,7 @@ WITH lengths AS (
     WHERE NOT struck
 ),
 marked AS (
-    SELECT trajectory_id, sum(num_sampled) AS num_sampled FROM lengths GROUP BY trajectory_id
+    SELECT batch_id, trajectory_id, sum(num_sampled) AS num_sampled FROM lengths GROUP BY batch_id, trajectory_id
 )
 SELECT row_hash AS broken
 FROM lengths

@@ -163,6 +163,24 @@ def test_a_server_that_is_gone_ends_the_run_and_leaves_no_half_attempts(agent: W
     assert len(attempts_at(agent, served, TASKS)) == 4
 
 
+def test_a_harness_that_fails_at_every_attempt_is_told_and_tried_again(agent: Workspace, served: tuple[str, Any]) -> None:
+    mended = (agent.folder / "harness.py").read_text()
+    for code, told in (("raise ValueError('no\\nroute')", "ValueError: no route"), ("raise SystemExit(3)", "SystemExit: 3")):
+        (agent.folder / "harness.py").write_text(f"async def rollout(task, client):\n    {code}\n")
+        with pytest.raises(
+            HarnessError, match=rf"failed at every attempt \(4 harness_error\); it raised {told}; mend that"
+        ) as caught:
+            attempts_at(agent, served, TASKS)
+        assert "\n" not in str(caught.value) and lines_of(agent) == []
+    (agent.folder / "harness.py").write_text(mended)
+    assert [rollout.fault for rollout in attempts_at(agent, served, TASKS)] == [None] * 4
+    # one that goes well is enough for the others to be faults of their own
+    mixed = [{"task_id": "bad", "text": "x", "kind": "silent"}, {"task_id": "good", "text": "x"}]
+    rollouts = attempts_at(agent, served, mixed, attempts=1)
+    assert [rollout.fault for rollout in rollouts] == ["harness_error", None]
+    assert {line["task_id"] for line in lines_of(agent)} >= {"bad", "good"}
+
+
 def test_entries_that_are_no_harness_are_refused(agent: Workspace, tmp_path: Path) -> None:
     def refusal(entry: str, content: str = "") -> str:
         (agent.folder / "nightshift.toml").write_text(f'[harness]\nentry = "{entry}"\n')

@@ -189,6 +189,26 @@ def test_a_format_that_is_named_is_not_guessed_at(workspace: Workspace, tmp_path
     assert (landed.records, landed.quarantined, landed.formats) == (0, 1, {"recorder": 1})
 
 
+def test_a_log_of_another_format_than_named_is_refused_and_lands_afterwards(workspace: Workspace, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    results = logs / "results.json"
+    results.write_text(json.dumps([item(1), item(2)]), encoding="utf-8")
+    for paths in ([results], [logs]):
+        with pytest.raises(UnknownFormatError, match=r"results\.json is a log of the format tau_bench, not recorder"):
+            land(workspace, paths, format="recorder")
+    assert workspace.lake.num_rows(QUARANTINE.name) == 0
+    assert land(workspace, [logs]).records == 2
+
+
+def test_a_source_that_is_missing_is_named_as_one(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path / "workspace", '[[sources]]\npath = "logs"\n')
+    with pytest.raises(SourceError, match=r"source .*logs does not exist; mend \[\[sources\]\]"):
+        land(workspace)
+    (workspace.folder / "logs").mkdir()
+    assert land(workspace).why_nothing == "there are no log files"
+
+
 def test_odd_names_and_deep_nesting_cost_no_other_record(workspace: Workspace) -> None:
     logs = workspace.folder / "logs"
     deep = line(call(1)).replace(b'"tools": null', b'"tools": ' + b"[" * 500 + b"]" * 500)
