@@ -9,8 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
+from assets.definitions import build_definitions
+from assets.home import instance_of
+from assets.rewards import RESCORED
 from pipelines import chain, lineage
 from pipelines.errors import NightFailedError
 from pipelines.invariants import ALL
@@ -134,3 +138,25 @@ def test_a_trainer_that_dies_fails_the_night_in_one_line_and_the_next_try_works(
 def test_a_day_without_a_partition_is_refused(workspace: Workspace, night: str) -> None:
     with pytest.raises(NightFailedError, match="first_day"):
         run_night(workspace, night)
+
+
+def test_a_backfill_of_another_rubric_adds_rows_and_trains_nothing(
+    night: tuple[Workspace, dict[str, Any]], tmp_path: Path
+) -> None:
+    workspace = copied(night[0], tmp_path / "workspace")
+    (workspace.folder / "rubrics" / "strict.md").write_text("Only the shortest answer wins.\n", encoding="utf-8")
+    before = {row["reward_key"] for row in workspace.lake.read("rewards/rewards").to_pylist()}
+    job = build_definitions(workspace.folder).resolve_job_def("rescore")
+    cell = dg.MultiPartitionKey({"day": NIGHT, "rubric": "strict"})
+    with instance_of(workspace.folder) as instance:
+        instance.add_dynamic_partitions("rubrics", ["strict"])
+        assert job.execute_in_process(partition_key=cell, instance=instance).success
+    rows = workspace.lake.read("rewards/rewards").to_pylist()
+    assert before <= {row["reward_key"] for row in rows}
+    assert {row["rubric_hash"] for row in rows} == {workspace.rubric()[1], workspace.rubric("strict")[1]}
+    assert workspace.lake.version("batches/consumed") == night[0].lake.version("batches/consumed")
+
+
+def test_a_night_reports_its_own_cell_of_day_and_rubric(night: tuple[Workspace, dict[str, Any]]) -> None:
+    with instance_of(night[0].folder) as instance:
+        assert instance.get_materialized_partitions(RESCORED) == {f"{NIGHT}|default"}
