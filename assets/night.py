@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._utils.error import SerializableErrorInfo  # what a step's failure is told in; dagster gives it no public name
+from dagster_shared.error import SerializableErrorInfo  # what a step's failure is told in; dagster gives it no public name
 
 from assets.definitions import build_definitions
 from assets.home import instance_of
@@ -22,11 +24,20 @@ from assets.metadata import REPORT
 from assets.resources import NightLock
 from pipelines import errors
 from pipelines.config import Config
-from pipelines.errors import ConfigError, NightshiftError
+from pipelines.errors import ConfigError, LakeError, NightshiftError
 from pipelines.locks import alone
 from pipelines.workspace import Workspace
 
 EXIT_FAILED = 1
+MIN_FREE = 32 << 20
+"""Bytes that must be free for a night to begin: Dagster's and MLflow's stores alone grow by several MB, and a store that
+meets a full disk says so in a hundred lines."""
+
+_FULL = ("No space left on device", "database or disk is full", "Disk quota exceeded")
+_BROKEN = ("file is not a database", "database disk image is malformed")
+_BROKEN_STORE = (
+    "Dagster's store {home} is damaged; nothing of nightshift's lies only there: move it away and run the same command again"
+)
 
 
 def run_night(folder: Path, night: str, *, again: bool = False) -> dict[str, Any]:
@@ -103,6 +114,23 @@ def _failed(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     return {"step": None, "error": "unknown", "message": "the run failed without a step", "stack": None, "exit_code": EXIT_FAILED}
 
 
+def _failed_outside(problem: Exception) -> dict[str, Any]:
+    """The same for what failed outside all steps: the lock, the settings, Dagster's own store."""
+    failed = {"step": None, "error": type(problem).__name__, "message": str(problem), "stack": None, "exit_code": EXIT_FAILED}
+    if isinstance(problem, NightshiftError):
+        return {**failed, "exit_code": problem.exit_code}
+    stack = "".join(traceback.format_exception(problem))
+    return {**failed, "message": f"{type(problem).__name__}: {problem}", "stack": stack}
+
+
+def _full(folder: Path) -> str:
+    free = shutil.disk_usage(folder).free >> 20
+    return (
+        f"the disk of {folder} is full ({free} MB free, a night wants {MIN_FREE >> 20} at the very least); "
+        "nothing was lost: make room and run the same command again"
+    )
+
+
 def _told(error: SerializableErrorInfo | None) -> SerializableErrorInfo | None:
     """Of an error and its causes the first that nightshift raised on purpose, since that one says what to do; else the last."""
     while error is not None and _kind(error) is None and error.cause is not None:
@@ -125,11 +153,17 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         Workspace.open(arguments.workspace)
+        if shutil.disk_usage(arguments.workspace).free < MIN_FREE:
+            raise LakeError(_full(arguments.workspace))
         with alone(arguments.workspace / ".night.lock", "a night of this workspace"):
             outcome = run_night(arguments.workspace, arguments.night, again=arguments.again)
-    except NightshiftError as problem:
-        failed = {"step": None, "error": type(problem).__name__, "message": str(problem), "stack": None}
-        outcome = {"night": arguments.night, "success": False, "failed": {**failed, "exit_code": problem.exit_code}}
+    except Exception as problem:  # whoever asked for the night gets its outcome, whatever went wrong
+        outcome = {"night": arguments.night, "success": False, "failed": _failed_outside(problem)}
+    stack = "" if outcome["success"] else outcome["failed"]["stack"] or ""
+    if "sqlite3.DatabaseError" in stack and any(sign in stack for sign in _BROKEN):
+        outcome["failed"] |= {"message": _BROKEN_STORE.format(home=arguments.workspace / ".dagster"), "stack": None}
+    if any(sign in stack for sign in _FULL):
+        outcome["failed"] |= {"message": _full(arguments.workspace), "stack": None}
     arguments.result.write_text(json.dumps(outcome), encoding="utf-8")
     sys.exit(0 if outcome["success"] else 1)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.config import Config
-from pipelines.errors import NightshiftError
+from pipelines.errors import LakeError, NightshiftError
 from pipelines.schemas import TABLES, TableSpec
 from pipelines.workspace import IDENTITY_VARIABLE, KEYS, REDACTION_VARIABLE, Workspace
 
@@ -84,10 +84,48 @@ def _set_up(workspace: Workspace) -> Iterator[Finding]:
         yield Finding("settings", False, str(problem))
     for name, variable in (("identity", IDENTITY_VARIABLE), ("redaction", REDACTION_VARIABLE)):
         yield _key(workspace.folder / KEYS / name, name, variable)
+    yield from _named(workspace)
     for source in workspace.config.sources:
         path = workspace.path(source.path)
         if not path.exists():
             yield Finding("settings", False, f"source {path} does not exist; mend [[sources]] or mount it")
+
+
+def _named(workspace: Workspace) -> Iterator[Finding]:
+    """What the settings name and a night will want: rubric, verifiers, harness, registry, the champion's adapter."""
+    from pipelines import chain, checkpoints, harness
+    from pipelines.rewards import verifiers
+
+    def registry() -> None:
+        # a store that is a file is made when it is needed
+        if not checkpoints.registry(workspace).is_file:
+            checkpoints.registry(workspace).champion()
+
+    def champion() -> None:
+        policy = chain.champion(workspace)
+        if policy.folder is not None and not policy.folder.is_dir():
+            raise LakeError(
+                f"the adapter of {policy.policy_version} is missing: bring {policy.folder} back, or `nightshift rollback`"
+            )
+
+    def load_harness() -> None:
+        if workspace.config.harness.entry is not None:
+            harness.load(workspace)
+
+    asked = {
+        "rubric": workspace.rubric,
+        "verifiers": lambda: verifiers.load(workspace),
+        "harness": load_harness,
+        "registry": registry,
+        "champion": champion,
+    }
+    for name, ask in asked.items():
+        try:
+            ask()
+        except NightshiftError as problem:
+            yield Finding("settings", False, str(problem))
+        else:
+            yield Finding("settings", True, f"the {name} can be used")
 
 
 def _key(path: Path, name: str, variable: str) -> Finding:

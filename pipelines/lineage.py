@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines import chain
-from pipelines.errors import UnknownReferenceError
+from pipelines.errors import LakeError, UnknownReferenceError
 from pipelines.groups import eligibility
 from pipelines.schemas import (
     CHECKPOINTS,
@@ -245,7 +245,14 @@ def _frozen(workspace: Workspace, batch_id: str) -> pa.Table:
     path = workspace.batches / batch_id / ROWS_FILE
     if not path.exists():
         return _MEMBERS.empty_table()
-    rows = pq.read_table(path, columns=["group_id", "trajectory_id"])
+    try:
+        rows = pq.read_table(path, columns=["group_id", "trajectory_id"])
+    except (OSError, pa.ArrowException) as problem:
+        raise LakeError(
+            f"batch {batch_id}: {path} cannot be read ({problem}); bring it back from a backup, or move the folder away: without "
+            "it the batch is told by its groups",
+            batch_id=batch_id,
+        ) from problem
     return rows.append_column("batch_id", pa.array([batch_id] * rows.num_rows, pa.string())).select(_MEMBERS.names).cast(_MEMBERS)
 
 

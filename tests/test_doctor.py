@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines import doctor
 from pipelines.landing.land import land
-from pipelines.schemas import DUPLICATES, RECORDS, TABLES, TRAJECTORIES
+from pipelines.schemas import CHECKPOINTS, DECISIONS, DUPLICATES, RECORDS, TABLES, TRAJECTORIES
 from pipelines.workspace import KEYS, Workspace
 from tests.conftest import make_workspace
 from tests.landing.lines import call, write_lines
@@ -93,3 +93,34 @@ def test_open_keys_missing_sources_and_torn_tables_are_found(tmp_path: Path) -> 
     (log / "00000000000000000001.json").write_text('{"torn', encoding="utf-8")
     assert "landing/records" in wrong(workspace, "tables")[0]
     assert wrong(workspace, "places") != []
+
+
+def test_what_the_settings_name_is_tried(tmp_path: Path) -> None:
+    settings = """
+    [harness]
+    entry = "harness.py:rollout"
+    [[rewards.verifiers]]
+    name = "answer"
+    kind = "python"
+    entry = "verifier.py:verify"
+    [registry]
+    uri = "http://127.0.0.1:9"
+    """
+    workspace = make_workspace(tmp_path / "workspace", settings)
+    (workspace.folder / "harness.py").write_text("def (", encoding="utf-8")
+    (workspace.folder / "rubrics" / "default.md").unlink()
+    told = wrong(workspace, "settings")
+    for part in ("rubric ", "verifier answer: ", "harness ", "MLflow at http://127.0.0.1:9"):
+        assert sum(line.startswith(part) for line in told) == 1, (part, told)
+    assert all("\n" not in line for line in told)
+
+
+def test_a_champion_without_its_adapter_is_found(workspace: Workspace) -> None:
+    policy = workspace.config.policy.name
+    checkpoint = row(CHECKPOINTS.name, checkpoint_id="ckp_1", policy=policy, version=1, path="runs/ckp_1")
+    append(workspace, CHECKPOINTS.name, {**checkpoint, "batches": []})
+    append(workspace, DECISIONS.name, row(DECISIONS.name, policy=policy, number=1, decision="promote", champion="ckp_1"))
+    (said,) = wrong(workspace, "settings")
+    assert "ckp_1" in said and "nightshift rollback" in said
+    (workspace.folder / "runs" / "ckp_1").mkdir(parents=True)
+    assert wrong(workspace, "settings") == []

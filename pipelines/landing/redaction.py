@@ -46,6 +46,7 @@ RULES: dict[str, str] = {
     "stripe_key": r"((?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9]{24,})",
     "package_token": r"(npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_\-]{50,})",
     "service_token": r"(SG\.[A-Za-z0-9_\-]{22}\.[A-Za-z0-9_\-]{43}|dapi[0-9a-f]{32}|dop_v1_[0-9a-f]{64}|hv[bs]\.[A-Za-z0-9_\-]{24,})",
+    "named_key": r"(?i:(?:api|access|secret|auth|private)[_\- ]?(?:key|token)[\\\"']*\s*[:=]\s*[\\\"']*)([A-Za-z0-9+/\-]{20,}={0,2})",
     "email": r"([A-Za-z0-9._%+\-]+@[A-Za-z0-9\-]+(?:\.[A-Za-z0-9\-]+)*\.[A-Za-z]{2,})",
 }
 """Rule -> RE2 pattern."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from assets.definitions import build_definitions
 from assets.home import instance_of
+from assets.night import main
 from assets.rewards import RESCORED
 from pipelines import chain, lineage
 from pipelines.errors import NightFailedError
@@ -53,6 +56,54 @@ def test_the_same_night_again_gives_the_same_and_trains_nothing(night: tuple[Wor
     ):
         assert again[asset][field] == first[asset][field]
     assert len(list(workspace.runs.glob("run_*"))) == 1
+
+
+def test_groups_frozen_again_train_once_more_and_are_marked(night: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
+    workspace = copied(night[0], tmp_path / "workspace")
+    reports = run_night(workspace, NIGHT, again=True)["reports"]
+    first = night[1]["reports"]["training/run"]
+    assert reports["training/run"]["batch_ids"] != first["batch_ids"] and not reports["training/run"]["reused"]
+    assert not reports["checkpoints/checkpoint"]["reused"]
+    for ask in ALL:
+        assert ask(workspace).broken == []
+    (workspace.folder / "harness.py").write_text("def (", encoding="utf-8")  # a Python error, told as nightshift's own
+    shutil.rmtree(workspace.folder / "lake" / "evaluation")
+    with pytest.raises(NightFailedError, match=r"evaluation/results: harness .* cannot be loaded: SyntaxError") as caught:
+        run_night(workspace, NIGHT)
+    assert "\n" not in str(caught.value) and caught.value.stack is None
+
+
+def test_a_full_disk_and_a_damaged_dagster_store_are_one_line(
+    served: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = copied(served, tmp_path / "workspace")
+    outcome = tmp_path / "result.json"
+    arguments = ["--workspace", str(workspace.folder), "--night", NIGHT, "--result", str(outcome)]
+    monkeypatch.setattr("sys.argv", ["assets.night", *arguments])
+
+    def refused() -> str:
+        with pytest.raises(SystemExit) as ended:
+            main()
+        failed = json.loads(outcome.read_text())["failed"]
+        assert ended.value.code == 1 and failed["stack"] is None and "\n" not in failed["message"]
+        return failed["message"]
+
+    with monkeypatch.context() as full:
+        full.setattr("assets.night.MIN_FREE", 1 << 60)
+        assert "is full" in refused() and not (workspace.folder / ".dagster").exists()
+
+    def broken(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr("assets.night.instance_of", broken)
+        assert "make room and run the same command again" in refused()
+    monkeypatch.setattr("assets.night.instance_of", lambda _: broken_store())
+    assert "move it away" in refused()
+
+
+def broken_store() -> None:
+    raise sqlite3.DatabaseError("file is not a database")
 
 
 def test_lineage_reaches_every_line_and_needs_neither_dagster_nor_mlflow(

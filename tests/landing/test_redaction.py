@@ -30,6 +30,7 @@ SECRETS = {
     "stripe_key": "sk" + "_live_" + LETTERS[:24],
     "package_token": "npm" + "_" + LETTERS[:36],
     "service_token": "dapi" + "0123456789abcdef" * 2,
+    "named_key": "Qm4tR8vLp2Xs9KdW1bNz7HyC",
     "email": "mia.li@" + "example.com",
 }
 AROUND = {
@@ -37,6 +38,7 @@ AROUND = {
     "account_key": "DefaultEndpointsProtocol=https;AccountKey={};EndpointSuffix=core",
     "bearer": "curl -H 'Authorization: Bearer {}'",
     "basic": "Authorization: Basic {}",
+    "named_key": "my API key: {}",
     "aws_secret": "AWS_SECRET_ACCESS_KEY={}",
 }
 KEY = b"k" * 16

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.errors import UnknownReferenceError
+from pipelines.errors import LakeError, UnknownReferenceError
 from pipelines.groups import seal
 from pipelines.lineage import ask, backward, edges, forward, why
 from pipelines.schemas import CHECKPOINTS, CONSUMED, DECISIONS, GROUPS, JUDGEMENTS, LANES, QUARANTINE, RECORDS, REWARDS, VERDICTS
@@ -230,3 +230,14 @@ from pipelines.workspace import Workspace
 assert len(backward(Workspace.open({str(story.folder)!r}), "{POLICY}@champion")["sources"]) == 3
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_a_damaged_batch_is_named_and_one_that_is_gone_is_told_by_its_groups(story: Workspace) -> None:
+    (batch_id, *_) = whole = backward(story, f"{POLICY}@1")["batches"]
+    assert whole
+    rows = story.batches / batch_id / "rows.parquet"
+    rows.write_bytes(rows.read_bytes()[:-20])
+    with pytest.raises(LakeError, match=rf"batch {batch_id}: .*cannot be read.*move the folder away"):
+        backward(story, f"{POLICY}@1")
+    shutil.rmtree(rows.parent)
+    assert backward(story, f"{POLICY}@1")["batches"] == whole
