@@ -30,6 +30,7 @@ def ingest(
         "skipped": landed.skipped,
         "formats": landed.formats,
         "redactions": landed.redactions,
+        "why_nothing": landed.why_nothing,
     }
     if dry_run:
         return {**found, "dry_run": True}

@@ -81,6 +81,8 @@ def ingested(content: dict[str, Any]) -> None:
     fields({"taken in": {name: content[name] for name in taken if name in content}, "formats": content["formats"]})
     if content.get("redactions"):
         fields({"redacted": content["redactions"]})
+    if content.get("why_nothing"):
+        console.print(f"\n{escape(content['why_nothing'])}")
     if content.get("dry_run"):
         console.print("\nNothing was written (--dry-run).")
         return
