@@ -169,6 +169,10 @@ class TrainingConfig(_Section):
     clip_high: float = Field(default=0.2, gt=0)
     dual_clip: float | None = Field(default=3.0, gt=1)
     """Bound on the loss of negative advantages; None: off."""
+    loss_mean: Literal["token", "answer"] = "token"
+    """token: each sampled token counts the same, so that a wrong token costs as much in a long answer as in a short one
+    (DAPO). answer: each answer counts the same (GRPO as first published); for short answers, where failures that ramble on
+    would outweigh the passes by their length alone."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
     lora_rank: int = Field(default=16, ge=1)

@@ -62,6 +62,16 @@ def step_loss(token_loss: Tensor, weights: Tensor, num_tokens: int) -> Tensor:
     return (token_loss * weights).sum() / num_tokens
 
 
+def shared_by_tokens(weights: Tensor, num_sampled: Tensor, mean_length: float) -> Tensor:
+    """Weights per token under which every row counts the same, whatever its length (float [R]).
+
+    `weights` float [R] of the rows, `num_sampled` int [R] their sampled tokens, `mean_length` the mean of those over the whole
+    optimiser step. `step_loss` then is the mean over the step's rows of each row's mean over its tokens: 1/|o_i| of GRPO
+    as published (arXiv 2402.03300, equation 3). Rows of the mean length keep their weight.
+    """
+    return weights * (mean_length / num_sampled)
+
+
 def effective_share(ratio: Tensor) -> float:
     """Effective sample size of the importance weights as a share of N, in (0, 1]: (sum r)^2 / (N sum r^2).
 

@@ -19,6 +19,7 @@ METRICS_FILE = "metrics.jsonl"
 LOSSES = {"grpo": ("grpo",)}
 """Loss -> the lanes whose rows it may train on."""
 BACKENDS = ("auto", "peft")
+LOSS_MEANS = ("token", "answer")
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class RunConfig:
     clip_high: float
     dual_clip: float
     """Bound on the loss of a token with a negative advantage, in units of the advantage (> 1); 0: off."""
+    loss_mean: str
+    """`token`: every sampled token of a step counts the same; `answer`: every row does, its tokens share its weight."""
     max_grad_norm: float
     weight_decay: float
     lora_rank: int
@@ -129,6 +132,7 @@ class RunConfig:
             "clip_low": (0 < self.clip_low < 1, "between 0 and 1"),
             "clip_high": (0 < self.clip_high < float("inf"), "above 0"),
             "dual_clip": (self.dual_clip == 0 or 1 < self.dual_clip < float("inf"), "0 (off) or above 1"),
+            "loss_mean": (self.loss_mean in LOSS_MEANS, f"one of {', '.join(LOSS_MEANS)}"),
             "max_grad_norm": (0 < self.max_grad_norm < float("inf"), "above 0"),
             "weight_decay": (0 <= self.weight_decay < float("inf"), "at least 0"),
             "lora_rank": (self.lora_rank >= 1, "at least 1"),

@@ -102,7 +102,7 @@ def _step(run: RunConfig, rows: list[Row], policy: Policy, optimizer: Optimizer,
     num_tokens = sum(len(row.sampled_at) for row in rows)
     total, seen = 0.0, list[losses.TokenLoss]()
     for tree in plant(rows, MAX_TREE_TOKENS):
-        of_token, weights = _tree_loss(run, tree, policy)
+        of_token, weights = _tree_loss(run, tree, policy, num_tokens / len(rows))
         loss = losses.step_loss(of_token.loss, weights, num_tokens)
         value = float(loss.detach())
         if not math.isfinite(value):
@@ -131,7 +131,7 @@ def _step(run: RunConfig, rows: list[Row], policy: Policy, optimizer: Optimizer,
     )
 
 
-def _tree_loss(run: RunConfig, tree: PrefixTree, policy: Policy) -> tuple[losses.TokenLoss, torch.Tensor]:
+def _tree_loss(run: RunConfig, tree: PrefixTree, policy: Policy, mean_length: float) -> tuple[losses.TokenLoss, torch.Tensor]:
     row_of = torch.from_numpy(tree.row_of)
     behaviour = torch.cat([torch.from_numpy(row.behaviour_logprobs) for row in tree.rows])
     of_token = losses.grpo(
@@ -142,7 +142,10 @@ def _tree_loss(run: RunConfig, tree: PrefixTree, policy: Policy) -> tuple[losses
         clip_high=run.clip_high,
         dual_clip=run.dual_clip,
     )
-    return of_token, torch.tensor([row.weight for row in tree.rows], dtype=torch.float32)[row_of]
+    weights = torch.tensor([row.weight for row in tree.rows], dtype=torch.float32)
+    if run.loss_mean == "answer":
+        weights = losses.shared_by_tokens(weights, torch.tensor([len(row.sampled_at) for row in tree.rows]), mean_length)
+    return of_token, weights[row_of]
 
 
 def _diverged(what: str, step: int, rows: list[Row]) -> DivergedError:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer.losses import effective_share, grpo, step_loss
+from trainer.losses import effective_share, grpo, shared_by_tokens, step_loss
 
 NEW, OLD = [-1.0, -0.5, -2.0], [-1.0, -2.5, -0.5]
 
@@ -83,3 +83,13 @@ def test_a_weight_scales_what_a_row_teaches_and_no_other():
 def test_effective_share():
     assert effective_share(torch.ones(7)) == pytest.approx(1.0)
     assert effective_share(torch.tensor([1.0] + [1e-9] * 9)) == pytest.approx(0.1)
+
+
+def test_under_the_mean_over_answers_each_row_counts_the_same_whatever_its_length():
+    lengths = torch.tensor([1, 4, 10])
+    row_of = torch.repeat_interleave(torch.arange(3), lengths)
+    token_loss = torch.tensor([3.0, 5.0, -2.0])[row_of]  # the same in each token of a row
+    weights = shared_by_tokens(torch.tensor([1.0, 1.0, 0.5]), lengths, 15 / 3)[row_of]
+    assert float(step_loss(token_loss, weights, 15)) == pytest.approx((3.0 + 5.0 - 1.0) / 3)
+    even = torch.tensor([1.0, 0.25, 2.0])
+    assert torch.allclose(shared_by_tokens(even, torch.tensor([7, 7, 7]), 7.0), even)
