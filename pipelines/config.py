@@ -169,6 +169,9 @@ class TrainingConfig(_Section):
     clip_high: float = Field(default=0.2, gt=0)
     dual_clip: float | None = Field(default=3.0, gt=1)
     """Bound on the loss of negative advantages; None: off."""
+    max_clip_fraction: float | None = Field(default=0.2, gt=0, lt=1)
+    """No further epoch begins after one in which a larger share of the sampled tokens was clipped: the policy has moved away
+    from the one that made the log, and going on fits the log instead of learning from it. None: all epochs are run."""
     loss_mean: Literal["token", "answer"] = "token"
     """token: each sampled token counts the same, so that a wrong token costs as much in a long answer as in a short one
     (DAPO). answer: each answer counts the same (GRPO as first published); for short answers, where failures that ramble on

@@ -251,6 +251,7 @@ def _write_run(workspace: Workspace, night: str, folder: Path, run_id: str, batc
         "clip_low": training.clip_low,
         "clip_high": training.clip_high,
         "dual_clip": training.dual_clip or 0.0,
+        "max_clip_fraction": training.max_clip_fraction or 0.0,
         "loss_mean": training.loss_mean,
         "max_grad_norm": training.max_grad_norm,
         "weight_decay": training.weight_decay,

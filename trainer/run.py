@@ -57,6 +57,8 @@ class RunConfig:
     clip_high: float
     dual_clip: float
     """Bound on the loss of a token with a negative advantage, in units of the advantage (> 1); 0: off."""
+    max_clip_fraction: float
+    """No further epoch begins after one in which a larger share of tokens was clipped on average; 0: off."""
     loss_mean: str
     """`token`: every sampled token of a step counts the same; `answer`: every row does, its tokens share its weight."""
     max_grad_norm: float
@@ -132,6 +134,7 @@ class RunConfig:
             "clip_low": (0 < self.clip_low < 1, "between 0 and 1"),
             "clip_high": (0 < self.clip_high < float("inf"), "above 0"),
             "dual_clip": (self.dual_clip == 0 or 1 < self.dual_clip < float("inf"), "0 (off) or above 1"),
+            "max_clip_fraction": (0 <= self.max_clip_fraction < 1, "0 (off) or a share below 1"),
             "loss_mean": (self.loss_mean in LOSS_MEANS, f"one of {', '.join(LOSS_MEANS)}"),
             "max_grad_norm": (0 < self.max_grad_norm < float("inf"), "above 0"),
             "weight_decay": (0 <= self.weight_decay < float("inf"), "at least 0"),

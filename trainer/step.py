@@ -72,7 +72,10 @@ def train(
     planned = list(steps(run, rows))
     done: list[StepMetrics] = []
     with run.metrics_path.open("w", encoding="utf-8", buffering=1) as stream:  # line-buffered: others follow the file
+        num_steps = len(planned) // run.epochs
         for number, members in enumerate(planned, start=1):
+            if number % num_steps == 1 % num_steps and number > 1 and _drifted(run, done[-num_steps:]):
+                break
             metrics = _step(run, members, policy, optimizer, number, len(planned))
             stream.write(json.dumps(asdict(metrics)) + "\n")
             report(metrics)
@@ -81,6 +84,11 @@ def train(
     means = {name: fmean(getattr(metrics, name) for metrics in done) for name in names}
     means["ratio_max"] = max(metrics.ratio_max for metrics in done)
     return Trained(len(done), sum(metrics.num_tokens for metrics in done), means)
+
+
+def _drifted(run: RunConfig, epoch: list[StepMetrics]) -> bool:
+    """Whether the epoch that just ended moved the policy so far from the sampler that the batch has nothing more to teach."""
+    return bool(run.max_clip_fraction) and fmean(metrics.clip_fraction for metrics in epoch) > run.max_clip_fraction
 
 
 def steps(run: RunConfig, rows: list[Row]) -> Iterator[list[Row]]:
