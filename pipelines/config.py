@@ -163,6 +163,8 @@ class TrainingConfig(_Section):
     backend: Literal["auto", "peft"] = "auto"
     loss: Literal["grpo"] = "grpo"
     learning_rate: float = Field(default=1e-5, gt=0)
+    learning_rate_decay: Literal["none", "linear"] = "linear"
+    """linear: the steps shrink towards 0 over the run, so that its end does not hang on what the last few groups said."""
     epochs: int = Field(default=1, ge=1)
     groups_per_step: int = Field(default=4, ge=1)
     clip_low: float = Field(default=0.2, gt=0)

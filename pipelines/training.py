@@ -246,6 +246,7 @@ def _write_run(workspace: Workspace, night: str, folder: Path, run_id: str, batc
         "parent_folder": "" if parent.folder is None else str(parent.folder),
         "out": CHECKPOINT,
         "learning_rate": training.learning_rate,
+        "learning_rate_decay": training.learning_rate_decay,
         "epochs": training.epochs,
         "groups_per_step": training.groups_per_step,
         "clip_low": training.clip_low,

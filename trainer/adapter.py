@@ -219,14 +219,20 @@ class Optimizer:
 
         self._named = policy.parameters
         self._max_norm = run.max_grad_norm
+        self._learning_rate = run.learning_rate
         self._adamw = torch.optim.AdamW(list(self._named.values()), lr=run.learning_rate, weight_decay=run.weight_decay)
         self.continued = parent is not None and OPTIMIZER_FILE in parent.manifest.files and self._continue(parent.folder)
         """The parent's moments were taken over."""
 
-    def step(self) -> float:
-        """Apply the gathered gradients and clear them; returns their norm before clipping. A norm that is no number applies nothing."""
+    def step(self, share: float = 1.0) -> float:
+        """Apply the gathered gradients at `share` of the learning rate and clear them; returns their norm before clipping.
+
+        A norm that is no number applies nothing.
+        """
         import torch
 
+        for group in self._adamw.param_groups:
+            group["lr"] = self._learning_rate * share
         norm = float(torch.nn.utils.clip_grad_norm_(list(self._named.values()), self._max_norm))
         if np.isfinite(norm):
             self._adamw.step()

@@ -20,6 +20,7 @@ LOSSES = {"grpo": ("grpo",)}
 """Loss -> the lanes whose rows it may train on."""
 BACKENDS = ("auto", "peft")
 LOSS_MEANS = ("token", "answer")
+DECAYS = ("none", "linear")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class RunConfig:
     out: str
     """Checkpoint folder to write; a relative one lies beside run.toml."""
     learning_rate: float
+    learning_rate_decay: str
+    """`none`, or `linear`: from learning_rate at the first step towards 0 after the last of all epochs."""
     epochs: int
     """Passes over the batches."""
     groups_per_step: int
@@ -129,6 +132,7 @@ class RunConfig:
             "parent_folder": (bool(self.parent_folder) == bool(self.parent_id), "given exactly where parent_id is"),
             "out": (bool(self.out), "not empty"),
             "learning_rate": (0 < self.learning_rate < float("inf"), "above 0"),
+            "learning_rate_decay": (self.learning_rate_decay in DECAYS, f"one of {', '.join(DECAYS)}"),
             "epochs": (self.epochs >= 1, "at least 1"),
             "groups_per_step": (self.groups_per_step >= 1, "at least 1"),
             "clip_low": (0 < self.clip_low < 1, "between 0 and 1"),

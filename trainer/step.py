@@ -120,7 +120,7 @@ def _step(run: RunConfig, rows: list[Row], policy: Policy, optimizer: Optimizer,
         loss.backward()
         total += value
         seen.append(of_token)
-    norm = optimizer.step()
+    norm = optimizer.step(1 - (number - 1) / num_steps if run.learning_rate_decay == "linear" else 1.0)
     if not math.isfinite(norm):
         raise _diverged(f"the gradient's norm is {norm}", number, rows)
     ratio = torch.cat([of_token.ratio for of_token in seen])
