@@ -262,3 +262,16 @@ def test_a_policy_that_has_left_its_log_behind_begins_no_further_epoch(run_toml:
     found = metrics_of(path)
     assert len(found) == epochs * (found[0]["num_steps"] // 6)
     assert CheckpointManifest.read(path.parent / "checkpoint").num_steps == len(found)
+
+
+def test_with_a_linear_decay_the_steps_shrink_to_nothing(run_toml: Callable[..., Path], rows, tmp_path: Path):
+    from safetensors.numpy import load_file
+
+    moved = {}
+    for decay in ("none", "linear"):
+        path = run_toml(epochs=8, learning_rate_decay=decay, out=str(tmp_path / decay))
+        assert main(["--config", str(path)]) == 0
+        tensors = load_file(tmp_path / decay / "adapter_model.safetensors")
+        # B starts at 0: its size is how far the run went
+        moved[decay] = sum(float(abs(tensor).sum()) for name, tensor in tensors.items() if "lora_B" in name)
+    assert 0.3 < moved["linear"] / moved["none"] < 0.8
