@@ -35,6 +35,8 @@ ATTEMPTS = 8
 """16 x 8 = 128 rollouts a night."""
 HELD_OUT = 150
 AUDIT = 150
+MARKER = ".nightshift-demo"
+"""Marks a folder as one that the demo made, and may make anew."""
 CONTROLS = (None, "shuffled")
 
 
@@ -43,7 +45,7 @@ def run_demo(*, nights: int, seed: int, folder: Path | None = None, control: str
     if control not in CONTROLS:
         raise ConfigError(f"control {control!r} is not known; there is `shuffled`")
     started = time.monotonic()
-    workspace = _fresh_workspace(folder or CHECKOUT / ".demo", seed, control)
+    workspace = fresh_workspace(folder or CHECKOUT / ".demo", seed=seed, control=control)
     _tickets().write_eval_sets(workspace.folder, seed, num_held_out=HELD_OUT, num_audit=AUDIT)
     told: list[dict[str, Any]] = []
     with hold(workspace) as server:
@@ -83,15 +85,18 @@ def _tickets() -> ModuleType:
     return module
 
 
-def _fresh_workspace(folder: Path, seed: int, control: str | None) -> Workspace:
+def fresh_workspace(folder: Path, *, seed: int, control: str | None) -> Workspace:
+    """Make the demo's workspace, anew where one is there; ConfigError where the folder holds something else."""
     folder = folder.resolve()
     if folder.exists() and any(folder.iterdir()):
-        config = folder / CONFIG_FILE
-        if not config.exists() or "nightshift-order-desk" not in config.read_text(encoding="utf-8"):
+        if not (folder / MARKER).exists():
             raise ConfigError(f"{folder} holds something that is no demo; name an empty folder with --workspace")
         shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    # first of all, so that a demo that was cut off at any point can be started again
+    (folder / MARKER).touch()
     keys = folder / KEYS
-    keys.mkdir(parents=True)
+    keys.mkdir()
     for name in ("identity", "redaction"):
         # the demo holds nobody's words: keys made from the seed give the same ids, and so the same nights, on every run
         (keys / name).write_text(hashlib.sha256(f"demo {name} {seed}".encode()).hexdigest() + "\n", encoding="ascii")
