@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.batch_rows import SCHEMA
 from pipelines.groups import violations
 from pipelines.schemas import CONSUMED
 from pipelines.workspace import Workspace
-from trainer.contract import BATCH_COLUMNS, ROWS_FILE, BatchManifest
+from trainer.contract import ROWS_FILE, BatchManifest
 
 MAX_EXAMPLES = 20
 """Ids that a finding names; the count says how many there are."""
@@ -67,17 +68,7 @@ def batch_rows(workspace: Workspace) -> pa.Table:
     consumed = workspace.lake.read(CONSUMED.name, columns=["batch_id"]).column("batch_id").to_pylist()
     parts = [_rows_of(workspace.batches / batch_id, batch_id) for batch_id in sorted(set(consumed))]
     if not parts:
-        kinds = {
-            "string": pa.string(),
-            "int32": pa.int32(),
-            "float64": pa.float64(),
-            "bool": pa.bool_(),
-            "list<int32>": pa.list_(pa.int32()),
-            "list<bool>": pa.list_(pa.bool_()),
-            "list<float32>": pa.list_(pa.float32()),
-        }
-        schema = pa.schema([*((name, kinds[kind]) for name, kind in BATCH_COLUMNS), ("batch_id", pa.string())])
-        return schema.empty_table()
+        return SCHEMA.append(pa.field("batch_id", pa.string())).empty_table()
     return pa.concat_tables(parts)
 
 

@@ -25,12 +25,6 @@ from pipelines.workspace import Workspace
 from tests.assets.conftest import toy_workspace
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOW_HARNESS = """
-import asyncio
-
-async def rollout(task, client):
-    await client.chat([{"role": "user", "content": task["question"]}], max_tokens=6)
-"""
 SLOW_VERIFIER = """
 import time
 
