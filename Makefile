@@ -14,7 +14,7 @@ setup:
 demo: setup  ## Three nights on the embedded model: serve, log, learn, evaluate, promote.
 	@$(VENV)/python -m pipelines demo --nights 3
 
-dev: setup  ## Dagster's webserver and daemon on loopback, over the workspace in $$NIGHTSHIFT_WORKSPACE (default: the demo's).
+dev: setup  ## Dagster's webserver and daemon on loopback, over the workspace named by NIGHTSHIFT_WORKSPACE (default: the demo's).
 	@$(VENV)/python -m assets.dev
 
 test: setup  ## All tests that fit a laptop (the 20 slowest are listed).
