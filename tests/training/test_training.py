@@ -142,7 +142,10 @@ write_checkpoint(Path({str(plan.checkpoint)!r}), {plan.run_id!r}, {plan.batch_id
     ("program", "said"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL; probably the machine ran out of memory"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "killed by SIGTERM. Nothing was registered"),
+        (
+            "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGTERM)",
+            "killed by SIGTERM. Nothing was registered",
+        ),
         ("print('batch bat_1: rows differ'); raise SystemExit(3)", "refused .* Its last line: batch bat_1: rows differ"),
         ("print('loss is nan in row 7'); raise SystemExit(4)", "diverged.*learning_rate.*loss is nan in row 7"),
         ("raise OSError('No space left on device')", "exit code 1.*Its last line: OSError: No space left on device"),
