@@ -195,6 +195,12 @@ class Lake:
                 configuration={"delta.dataSkippingStatsColumns": ",".join(spec.statistics)},
                 storage_options=self.storage_options,
             )
+        except CommitFailedError as problem:
+            # two writers made it at once: the loser's table is the winner's
+            made = self.handle(spec.name)
+            if made is not None:
+                return made
+            raise LakeError(f"table {spec.name} cannot be made at {self.uri(spec.name)}: {_first_line(problem)}") from problem
         except (DeltaError, OSError) as problem:
             raise LakeError(f"table {spec.name} cannot be made at {self.uri(spec.name)}: {_first_line(problem)}") from problem
 
