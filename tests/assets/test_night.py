@@ -60,7 +60,10 @@ def test_the_same_night_again_gives_the_same_and_trains_nothing(night: tuple[Wor
 
 def test_groups_frozen_again_train_once_more_and_are_marked(night: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
     workspace = copied(night[0], tmp_path / "workspace")
+    # with its registry: a registry that forgot the first version would give its number away again
+    shutil.copyfile(night[0].folder / "mlflow.db", workspace.folder / "mlflow.db")
     reports = run_night(workspace, NIGHT, again=True)["reports"]
+    assert reports["checkpoints/checkpoint"]["policy_version"] == "toy@2"
     first = night[1]["reports"]["training/run"]
     assert reports["training/run"]["batch_ids"] != first["batch_ids"] and not reports["training/run"]["reused"]
     assert not reports["checkpoints/checkpoint"]["reused"]
