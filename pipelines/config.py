@@ -48,6 +48,16 @@ class SourceConfig(_Section):
     """Scope of the task ids; None: what the log says, else the format's name."""
     policies: dict[str, str] = Field(default_factory=dict)
     """Logged model name -> `<policy>@<version>`, for logs of our own policy that name only the served model."""
+    outcome_range: tuple[float, float] | None = None
+    """Worst and best outcome that the log writes, e.g. [-1, 1]; None: what the format declares, mostly [0, 1]. An outcome
+    outside its range is kept as logged and counts as none."""
+
+    @pydantic.field_validator("outcome_range")
+    @classmethod
+    def _is_a_range(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not value[0] < value[1]:
+            raise ValueError("the worst outcome must be below the best")
+        return value
 
 
 class GroupsConfig(_Section):

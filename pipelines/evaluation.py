@@ -58,7 +58,7 @@ def load_set(workspace: Workspace, name: str) -> EvalSet | None:
     if path is None or config.harness.entry is None:
         return None
     listed = harness.read_tasks(workspace.path(path))
-    tasks = {workspace.identity.task_key(config.harness.name, str(task["task_id"]), None): task for task in listed}
+    tasks = {workspace.identity.task_key(config.harness.name, str(task["task_id"])): task for task in listed}
     code = workspace.path(config.harness.entry.partition(":")[0])
     described = {
         "tasks": sorted(listed, key=lambda task: str(task["task_id"])),

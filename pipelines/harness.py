@@ -246,7 +246,7 @@ def _rollout_of(workspace: Workspace, lines: Sequence[dict[str, Any]], seconds: 
     first, last = lines[0], lines[-1]
     return Rollout(
         task_id=first["task_id"],
-        task_key=workspace.identity.task_key(first["harness"], first["task_id"], None),
+        task_key=workspace.identity.task_key(first["harness"], first["task_id"]),
         attempt=first["attempt"],
         attempt_id=first["attempt_id"],
         turns=_turns(lines),

@@ -21,7 +21,9 @@ KINDS = {
     "content": "con",
     "task": "tsk",
     "context": "ctx",
-    "attempt": "att",
+    "bundle": "bun",
+    "turn": "trn",
+    "name": "nam",
     "trajectory": "trj",
     "group": "grp",
     "row": "row",
@@ -65,15 +67,29 @@ class Identity:
             mac.update(encoded)
         return f"{KINDS[kind]}_{mac.hexdigest()[:32]}"
 
-    def task_key(self, harness: str, task_id: str | None, request: Any) -> str:
-        """What was asked: the harness's own task id where the log has one, else the normalised first request."""
-        if task_id is not None:
-            return self.of("task", "id", harness, task_id)
-        return self.of("task", "request", harness, canonical_json(request))
+    def name_id(self, name: str) -> str:
+        """Of a task id, or of what names an environment's state."""
+        return self.of("name", name)
 
-    def context_key(self, system: str | None, tools: Any, snapshot: str | None) -> str:
-        """Under what it was asked: system prompt, tool schema, environment snapshot (I4)."""
-        return self.of("context", canonical_json([system, tools, snapshot]))
+    def tools_id(self, tools: Sequence[Any]) -> str:
+        """Of a tool schema."""
+        return self.of("content", "tools", canonical_json(tools))
+
+    def task_key(self, harness: str, task_id: str) -> str:
+        """What was asked, where the harness names its tasks."""
+        return self.named_task_key(harness, self.name_id(task_id))
+
+    def named_task_key(self, harness: str, name_id: str) -> str:
+        """The same from the identity of the name, which outlives its redaction."""
+        return self.of("task", "name", harness, name_id)
+
+    def request_task_key(self, harness: str, request: Sequence[str]) -> str:
+        """What was asked, where only the first request tells: the ids of its turns (landing/spelling.py)."""
+        return self.of("task", "request", harness, *request)
+
+    def context_key(self, system: Sequence[str] = (), tools_id: str | None = None, snapshot_id: str | None = None) -> str:
+        """Under what it was asked: ids of the system prompt's turns, of the tool schema, of the environment snapshot (I4)."""
+        return self.of("context", canonical_json([list(system), tools_id, snapshot_id]))
 
     def group_id(self, task_key: str, context_key: str, trajectory_ids: Sequence[str]) -> str:
         """A group is its task, its context and its sorted members."""

@@ -7,14 +7,37 @@ from __future__ import annotations
 
 PURPOSES = ("production", "top_up", "evaluation")
 SPLIT_NAMES = ("train", "held_out", "audit")
-SKIP_REASONS = ("meta",)
+SKIP_REASONS = (
+    "meta",  # about the session, not part of it: settings, titles, counters, snapshots
+    "interface",  # what a screen showed of something that another record holds
+    "duplicate_view",  # the same content under a second type of record (a span around a call)
+    "judge_call",  # a call that scored or titled, not one of the agent's
+)
 QUARANTINE_REASONS = (
     "bad_json",  # not a JSON value
     "bad_utf8",
     "wrong_shape",  # JSON, but not what this format's records look like
     "unknown_format",  # no format recognises the file; one row per file
 )
-DUPLICATE_KINDS = ("exact",)
+DUPLICATE_KINDS = (  # why a record is in no trajectory's provenance
+    "exact",
+    "superseded",  # an older state of a message that was written again as it grew
+    "unmatched",  # a report on an attempt that was not logged, or on one of several
+    "unreadable",  # its bundle could not be read by the parser: `nightshift replay` tries again
+)
+LINKS = (
+    "subagent",  # started by a tool call of the parent
+    "branch",  # goes on from the middle of the parent: another answer, an edited message, a retry
+    "compaction",  # goes on from the parent under a shortened context
+    "continuation",  # goes on where the parent's file ended
+)
+FAULTS = (  # the harness's, not the policy's: such an attempt is no failed attempt
+    "harness_error",  # the run broke
+    "aborted",  # somebody or something stopped it
+    "timeout",  # of the infrastructure
+    "model_error",  # the model's server failed
+    "evaluation_failed",  # it ended, but was never scored: the tests could not run
+)
 ELIGIBLE_REASONS = (
     "exact_tokens",  # own policy, sampler's ids and logprobs, known version within the lag
     "ids_missing",  # own policy, known version, but ids or logprobs were not logged

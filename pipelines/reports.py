@@ -53,6 +53,8 @@ class Built(Report):
     """Records of those days that another trajectory stands for."""
     faults: int
     """Trajectories that ended in a harness fault."""
+    unreadable: int = 0
+    """Records of bundles that their format's parser could not read: in trajectories/duplicates, to be tried again by a replay."""
 
 
 @dataclass(frozen=True, kw_only=True)

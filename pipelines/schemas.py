@@ -41,12 +41,13 @@ RECORDS = TableSpec(
     _schema(
         record_id=pa.string(),  # HMAC of the vendor's own id, else of (content_id, k-th occurrence in its file)
         content_id=pa.string(),  # HMAC of the record's bytes before redaction
-        attempt_key=pa.string(),  # records of one attempt share it
+        bundle_key=pa.string(),  # records that are read together share it: one or more attempts
         day=pa.string(),  # of this record by its own time, else the day of its first landing
         format=pa.string(),  # name in the format registry
         parser_version=pa.int32(),
         skip_reason=pa.string(),  # null: it belongs to a trajectory; else one of reasons.SKIP_REASONS
         raw=pa.string(),  # the record as logged, redacted
+        identities=pa.string(),  # JSON: of its turns, tools, task id before redaction (landing/spelling.py); null where redaction changed nothing
         source=pa.string(),  # file, relative to the workspace where it lies inside it
         line=pa.int64(),  # first line of the record in its file, from 1
         byte_start=pa.int64(),
@@ -54,7 +55,7 @@ RECORDS = TableSpec(
         landed_at=_TIME,
     ),
     key=("record_id",),
-    statistics=("record_id", "content_id", "attempt_key", "day"),
+    statistics=("record_id", "content_id", "bundle_key", "day"),
     partition="day",
     landing_columns=("source", "line", "byte_start", "byte_end", "landed_at"),
 )
@@ -83,6 +84,7 @@ TRAJECTORIES = TableSpec(
     "trajectories/trajectories",
     _schema(
         trajectory_id=pa.string(),
+        bundle_key=pa.string(),  # of its records
         day=pa.string(),  # UTC day of the attempt's last record
         format=pa.string(),
         harness=pa.string(),  # scope of task ids
@@ -102,29 +104,41 @@ TRAJECTORIES = TableSpec(
         num_sampled_turns=pa.int32(),
         num_sampled_tokens=pa.int64(),  # 0 where ids were not logged
         exact_tokens=pa.bool_(),  # every sampled turn has its prompt's ids, its own ids and their logprobs
-        outcome=pa.int64(),  # the log's own outcome in 1e-6 after its declared range; null where none
+        outcome=pa.int64(),  # the log's own outcome in 1e-6 after its declared range; null where none, or outside that range
+        outcome_logged=pa.float64(),  # as it was logged
         outcome_source=pa.string(),
         fault=pa.string(),  # a harness fault's name; such an attempt is no failed attempt
         started_at=_TIME,
         ended_at=_TIME,
+        parent_trajectory_id=pa.string(),  # where it comes from; null where from none that was logged
+        link=pa.string(),  # how, one of reasons.LINKS
+        parent_tool_call_id=pa.string(),  # the parent's tool call that started it
+        num_shared_turns=pa.int32(),  # first turns that are the parent's
+        num_gaps=pa.int32(),  # assistant turns in its prompts that no record answers: not trainable
+        num_identical=pa.int32(),  # records that are equal in every byte and name neither id nor time, of which it is one
+        num_prompt_tokens=pa.int64(),  # usage as logged, each call once; null where not logged
+        num_reply_tokens=pa.int64(),
+        cost_usd=pa.float64(),
         record_ids=_STRINGS,  # provenance, in the order of the attempt
     ),
     key=("trajectory_id",),
-    statistics=("trajectory_id", "task_key", "context_key", "content_id", "day"),
+    statistics=("trajectory_id", "bundle_key", "task_key", "context_key", "content_id", "day"),
     partition="day",
 )
 
 DUPLICATES = TableSpec(
     "trajectories/duplicates",
     _schema(
-        record_id=pa.string(),  # the record that was dropped
-        trajectory_id=pa.string(),  # the trajectory that stands for it
+        record_id=pa.string(),  # a record that is in no trajectory's provenance
+        bundle_key=pa.string(),
+        trajectory_id=pa.string(),  # the trajectory that stands for it; null where there is none (`unmatched`, `unreadable`)
         kind=pa.string(),  # one of reasons.DUPLICATE_KINDS
-        similarity=pa.float64(),  # 1.0 where exact
+        detail=pa.string(),  # of `unreadable`: what was wrong; else null
+        similarity=pa.float64(),  # 1.0 where exact, null where it is no copy
         day=pa.string(),
     ),
     key=("record_id",),
-    statistics=("record_id", "trajectory_id", "day"),
+    statistics=("record_id", "bundle_key", "trajectory_id", "day"),
     partition="day",
 )
 

@@ -1,7 +1,7 @@
 """Reads: landing/records. Writes: trajectories/trajectories, trajectories/duplicates. Next: groups.
 
-Stage 2: the records of each attempt become one row in uniform words, whatever format they were logged in. Whole days are
-rebuilt from the records, so that a mended parser or a late record changes what it should and nothing else. Every record
+Stage 2: the records of each bundle become one or more rows in uniform words, whatever format they were logged in. Bundles
+are built anew as a whole, so that a mended parser or a late record changes what it should and nothing else. Every record
 that belongs to an attempt ends in exactly one place (I1): what is in none, or in two, is what the next build works on, so
 a build that was killed between its two tables heals by running again.
 """
@@ -9,167 +9,315 @@ a build that was killed between its two tables heals by running again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import orjson
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from pipelines.config import SourceConfig
-from pipelines.doors.lake import Handle, Snapshot
-from pipelines.errors import LakeError
+from pipelines.doors.lake import Snapshot
 from pipelines.ids import canonical_json
 from pipelines.landing import registry
-from pipelines.landing.format import Attempt, StoredRecord
+from pipelines.landing.format import Attempt, StoredRecord, asked, units
 from pipelines.landing.sources import settings_of
+from pipelines.landing.spelling import turn_id, with_identities
 from pipelines.reports import Built
-from pipelines.schemas import DUPLICATES, RECORDS, TRAJECTORIES
+from pipelines.schemas import DUPLICATES, TABLES, TRAJECTORIES
 from pipelines.workspace import Workspace
+
+SLICE_BYTES = 64 << 20
+"""Stored text that is built at once; what is made of it takes several times as much memory."""
+
+UNREADABLE = "unreadable"
 
 UNKNOWN_POLICY = "unknown"
 """policy_family of attempts whose log names no model."""
 
 
 def build(workspace: Workspace, days: Sequence[str] | None = None) -> Built:
-    """Rebuild the trajectories of every stale day, and of `days` (YYYY-MM-DD) besides.
+    """Make the trajectories of every bundle with an unaccounted record, and of all bundles of `days` (YYYY-MM-DD) besides.
 
-    A day is stale where a record of one of its attempts is in no trajectory and no duplicate, or in more than one.
-    LakeError where a stored record cannot be read any more.
+    A record is unaccounted where it is in no trajectory and no duplicate, or in both. Bundles that are new are appended,
+    slice by slice, so that memory does not grow with the log; those that were built before are replaced together with
+    their days, whose other rows stay as they are. A bundle that its parser cannot read ends in trajectories/duplicates as
+    `unreadable` and stops nobody else.
     """
     unaccounted = workspace.queries.run("trajectories/unaccounted")
-    stale = workspace.queries.run("trajectories/stale_days", tables={"unaccounted": unaccounted})
-    touched = sorted({*stale.column("day").to_pylist(), *(days or ())})
-    if not touched:
+    asked = pa.table({"day": pa.array(sorted(days or ()), pa.string())})
+    touched = workspace.queries.run("trajectories/touched", tables={"unaccounted": unaccounted, "asked": asked})
+    if touched.num_rows == 0:
         return Built(
             days=[], trajectories=0, duplicates=0, faults=0, why_nothing="every record that landed is in a trajectory already"
         )
-    rebuilt = _Rebuilt(workspace, touched)
-    trajectories = workspace.lake.replace_computed(TRAJECTORIES.name, touched, rebuilt.trajectories)
-    duplicates = workspace.lake.replace_computed(DUPLICATES.name, touched, rebuilt.duplicates)
-    return Built(
-        days=touched,
-        trajectories=trajectories.num_rows,
-        duplicates=duplicates.num_rows,
-        faults=rebuilt.num_faults,
-        versions={TRAJECTORIES.name: trajectories.version, DUPLICATES.name: duplicates.version},
-    )
+    built = _Building(workspace)
+    bundles = touched.to_pylist()
+    for bundle_keys in _slices([row for row in bundles if not row["built"]]):
+        built.add(bundle_keys)
+    for bundle_keys in _slices([row for row in bundles if row["built"]]):
+        built.replace(bundle_keys)
+    return built.report()
 
 
-class _Rebuilt:
-    """The rows of some days, made again only where the records have changed since."""
-
-    def __init__(self, workspace: Workspace, days: list[str]) -> None:
-        self.workspace, self.days = workspace, days
-        self._version: int | None = None
-        self._rows: list[dict[str, Any]] = []
-        self._duplicates: list[dict[str, Any]] = []
-
-    @property
-    def num_faults(self) -> int:
-        return sum(1 for row in self._rows if row["fault"] is not None)
-
-    def trajectories(self, snapshot: Snapshot) -> pa.Table:
-        """What trajectories/trajectories holds for these days. Called after the table was opened, so a lost race sees newer records."""
-        self._refresh()
-        return pa.Table.from_pylist(self._rows, schema=TRAJECTORIES.schema)
-
-    def duplicates(self, snapshot: Snapshot) -> pa.Table:
-        """What trajectories/duplicates holds for these days."""
-        self._refresh()
-        return pa.Table.from_pylist(self._duplicates, schema=DUPLICATES.schema)
-
-    def _refresh(self) -> None:
-        handle = self.workspace.lake.handle(RECORDS.name)
-        if handle is None or handle.version() == self._version:
-            return
-        self._rows, self._duplicates = _rows_of(self.workspace, self.days, {RECORDS.name: handle})
-        self._version = handle.version()
+def _slices(bundles: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    """Bundle keys in portions of about SLICE_BYTES of stored records."""
+    portion: list[str] = []
+    num_bytes = 0
+    for bundle in bundles:
+        portion.append(bundle["bundle_key"])
+        num_bytes += bundle["num_bytes"]
+        if num_bytes >= SLICE_BYTES:
+            yield portion
+            portion, num_bytes = [], 0
+    if portion:
+        yield portion
 
 
-def _rows_of(
-    workspace: Workspace, days: list[str], pinned: Mapping[str, Handle]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows of trajectories and of duplicates, each sorted by id."""
-    asked = pa.table({"day": pa.array(days, pa.string())})
-    records = workspace.queries.run("trajectories/attempts", tables={"asked": asked}, pinned=pinned)
-    settings: dict[str, SourceConfig | None] = {}
-    rows: list[dict[str, Any]] = []
-    duplicates: list[dict[str, Any]] = []
-    one_by_one = (row for batch in records.to_batches(max_chunksize=10_000) for row in batch.to_pylist())
-    for attempt_key, of_attempt in itertools.groupby(one_by_one, key=lambda row: row["attempt_key"]):
-        given = list(of_attempt)
-        standing = [record for record in given if record["record_id"] == record["stands"]]
-        source = min(record["source"] for record in given)
-        if source not in settings:
-            settings[source] = settings_of(workspace, source)
-        row = _row(workspace, attempt_key, standing, settings[source])
-        rows.append(row)
-        provenance = set(row["record_ids"])
-        duplicates.extend(
-            {
-                "record_id": record["record_id"],
-                "trajectory_id": row["trajectory_id"],
-                "kind": "exact",
-                "similarity": 1.0,
-                "day": row["day"],
-            }
-            for record in given
-            if record["record_id"] not in provenance
+class _Building:
+    """Builds slices of bundles and counts what came of them."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.settings: dict[str, SourceConfig | None] = {}
+        self.days: set[str] = set()
+        self.trajectories = self.duplicates = self.faults = self.unreadable = 0
+        self.versions: dict[str, int] = {}
+
+    def add(self, bundle_keys: list[str]) -> None:
+        """Bundles that no trajectory is made of yet: their rows are appended, unless another build was first."""
+        rows = self._rows(bundle_keys)
+
+        def missing(table: str) -> Callable[[Snapshot], pa.Table]:
+            def compute(snapshot: Snapshot) -> pa.Table:
+                held = snapshot.read(columns=["bundle_key"], filter=ds.field("bundle_key").isin(bundle_keys))
+                known = set(held.column("bundle_key").to_pylist())
+                fresh = [row for row in rows[table] if row["bundle_key"] not in known]
+                return pa.Table.from_pylist(fresh, schema=TABLES[table].schema)
+
+            return compute
+
+        for table in (TRAJECTORIES.name, DUPLICATES.name):
+            self.versions[table] = self.workspace.lake.append_computed(table, missing(table)).version
+        self._count(rows, {row["day"] for row in rows[TRAJECTORIES.name]})
+
+    def replace(self, bundle_keys: list[str]) -> None:
+        """Bundles that trajectories were made of before: the days that they leave and those that they enter are written anew."""
+        rows = self._rows(bundle_keys)
+        asked = pa.table({"bundle_key": pa.array(bundle_keys, pa.string())})
+        left = self.workspace.queries.run("trajectories/days_of_bundles", tables={"asked": asked}).column("day").to_pylist()
+        days = sorted({*left, *(row["day"] for kept in rows.values() for row in kept)})
+
+        def rebuilt(table: str) -> Callable[[Snapshot], pa.Table]:
+            def compute(snapshot: Snapshot) -> pa.Table:
+                others = ds.field("day").isin(days) & ~ds.field("bundle_key").isin(bundle_keys)
+                kept = snapshot.read(filter=others)
+                return pa.concat_tables([kept, pa.Table.from_pylist(rows[table], schema=TABLES[table].schema)])
+
+            return compute
+
+        for table in (TRAJECTORIES.name, DUPLICATES.name):
+            self.versions[table] = self.workspace.lake.replace_computed(table, days, rebuilt(table)).version
+        self._count(rows, set(days))
+
+    def report(self) -> Built:
+        """What was built."""
+        return Built(
+            days=sorted(self.days),
+            trajectories=self.trajectories,
+            duplicates=self.duplicates,
+            faults=self.faults,
+            unreadable=self.unreadable,
+            versions=self.versions,
         )
-    rows.sort(key=lambda row: row["trajectory_id"])
-    duplicates.sort(key=lambda row: row["record_id"])
-    return rows, duplicates
+
+    def _count(self, rows: Mapping[str, list[dict[str, Any]]], days: set[str]) -> None:
+        self.days |= days
+        self.trajectories += len(rows[TRAJECTORIES.name])
+        self.duplicates += len(rows[DUPLICATES.name])
+        self.faults += sum(1 for row in rows[TRAJECTORIES.name] if row["fault"] is not None)
+        self.unreadable += sum(1 for row in rows[DUPLICATES.name] if row["kind"] == UNREADABLE)
+
+    def _rows(self, bundle_keys: list[str]) -> dict[str, list[dict[str, Any]]]:
+        """Rows of both tables, each sorted by id."""
+        asked = pa.table({"bundle_key": pa.array(bundle_keys, pa.string())})
+        records = self.workspace.queries.run("trajectories/bundles", tables={"asked": asked})
+        rows: dict[str, list[dict[str, Any]]] = {TRAJECTORIES.name: [], DUPLICATES.name: []}
+        one_by_one = (row for batch in records.to_batches(max_chunksize=1_000) for row in batch.to_pylist())
+        for bundle_key, of_bundle in itertools.groupby(one_by_one, key=lambda row: row["bundle_key"]):
+            given = list(of_bundle)
+            trajectories, duplicates = bundle_rows(self.workspace, bundle_key, given, self._source(given))
+            rows[TRAJECTORIES.name] += trajectories
+            rows[DUPLICATES.name] += duplicates
+        rows[TRAJECTORIES.name].sort(key=lambda row: row["trajectory_id"])
+        rows[DUPLICATES.name].sort(key=lambda row: row["record_id"])
+        return rows
+
+    def _source(self, records: list[dict[str, Any]]) -> SourceConfig | None:
+        source = min(record["source"] for record in records)
+        if source not in self.settings:
+            self.settings[source] = settings_of(self.workspace, source)
+        return self.settings[source]
 
 
-def _row(workspace: Workspace, attempt_key: str, records: list[dict[str, Any]], source: SourceConfig | None) -> dict[str, Any]:
-    """One row of trajectories; `source` is the configured source that the attempt's log lies in, None where none is."""
-    first = records[0]
-    attempt = _attempt(first["format"], records)
-    identity = workspace.identity
-    harness = (source.harness if source else None) or attempt.harness or first["format"]
-    policy_version = attempt.policy_version
-    if policy_version is None and source is not None and attempt.model is not None:
-        policy_version = source.policies.get(attempt.model)
+def bundle_rows(
+    workspace: Workspace, bundle_key: str, records: Sequence[Mapping[str, Any]], source: SourceConfig | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of trajectories and of duplicates that a bundle's records are, whatever parser version landed them.
+
+    `records`: rows of sql/trajectories/bundles.sql; `source` the configured source of their log, None where there is none.
+    """
+    standing = [record for record in records if record["record_id"] == record["stands"]]
+    copies = Counter(record["stands"] for record in records)
+    try:
+        read = _Read(workspace, bundle_key, standing, source)
+        trajectories = [read.row(attempt, copies) for attempt in read.bundle.attempts]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError) as problem:
+        detail = f"{type(problem).__name__}: {problem}"[:300]
+        return [], [_duplicate(record, bundle_key, None, UNREADABLE, detail=detail) for record in records]
+    by_record = {record_id: row for row in trajectories for record_id in row["record_ids"]}
+    by_ref = {attempt.ref: row for attempt, row in zip(read.bundle.attempts, trajectories, strict=True)}
+    duplicates = []
+    for record in records:
+        record_id = record["record_id"]
+        if record_id in by_record:
+            continue
+        if record_id in read.bundle.left:
+            ref, kind = read.bundle.left[record_id]
+            stands_for = by_ref[ref] if ref is not None else None
+        else:  # a copy of one that stands, whatever became of that
+            kind = "exact"
+            ref = read.bundle.left.get(record["stands"], (None, ""))[0]
+            stands_for = by_record.get(record["stands"]) or (by_ref[ref] if ref is not None else None)
+        duplicates.append(_duplicate(record, bundle_key, stands_for, kind))
+    return trajectories, duplicates
+
+
+def _duplicate(
+    record: Mapping[str, Any], bundle_key: str, trajectory: Mapping[str, Any] | None, kind: str, *, detail: str | None = None
+) -> dict[str, Any]:
     return {
-        "trajectory_id": identity.of("trajectory", attempt_key),
-        "day": first["day"],
-        "format": first["format"],
-        "harness": harness,
-        "task_id": attempt.task_id,
-        "task_key": identity.task_key(harness, attempt.task_id, attempt.request),
-        "context_key": identity.context_key(attempt.system, attempt.tools, attempt.snapshot),
-        "content_id": identity.of("content", canonical_json(said(attempt.turns))),
-        "attempt": attempt.attempt,
-        "purpose": attempt.purpose,
-        "policy_family": family_of(policy_version, attempt.model),
-        "policy_version": policy_version,
-        "model": attempt.model,
-        "turns": canonical_json(attempt.turns).decode(),
-        "calls": canonical_json(attempt.calls).decode(),
-        "tools": None if attempt.tools is None else canonical_json(attempt.tools).decode(),
-        "num_turns": len(attempt.turns),
-        "num_sampled_turns": attempt.num_sampled_turns,
-        "num_sampled_tokens": attempt.num_sampled_tokens,
-        "exact_tokens": attempt.exact_tokens,
-        "outcome": attempt.outcome_units,
-        "outcome_source": attempt.outcome_source,
-        "fault": attempt.fault,
-        "started_at": attempt.started_at,
-        "ended_at": attempt.ended_at,
-        "record_ids": attempt.record_ids,
+        "record_id": record["record_id"],
+        "bundle_key": bundle_key,
+        "trajectory_id": None if trajectory is None else trajectory["trajectory_id"],
+        "kind": kind,
+        "detail": detail,
+        "similarity": 1.0 if kind == "exact" else None,
+        "day": record["day"] if trajectory is None else trajectory["day"],
     }
 
 
-def _attempt(format_name: str, records: list[dict[str, Any]]) -> Attempt:
-    stored = [StoredRecord(record_id=record["record_id"], raw=record["raw"]) for record in records]
-    try:
-        return registry.by_name(format_name).attempt(stored)
-    except ValueError as problem:
-        first = stored[0].record_id
-        raise LakeError(
-            f"the attempt of record {first} ({records[0]['source']}) cannot be read as {format_name}: {problem}; "
-            "restore landing/records from a backup, or upgrade to the nightshift that landed it",
-            record_id=first,
-        ) from problem
+class _Read:
+    """The attempts of a bundle, with the identities that redaction must not move."""
+
+    def __init__(
+        self, workspace: Workspace, bundle_key: str, records: Sequence[Mapping[str, Any]], source: SourceConfig | None
+    ) -> None:
+        self.identity, self.bundle_key, self.source = workspace.identity, bundle_key, source
+        self.format = registry.by_name(records[0]["format"])
+        self.days = {record["record_id"]: record["day"] for record in records}
+        self.known: dict[tuple[str, bytes], str] = {}
+        """Identity before redaction of tools, task ids and snapshots, by what they read like now."""
+        self.bundle = self.format.attempts([self._stored(record) for record in records])
+        self._check()
+
+    def row(self, attempt: Attempt, copies: Mapping[str, int]) -> dict[str, Any]:
+        """One row of trajectories; `copies` says how often each record stands in the log."""
+        source = self.source
+        harness = (source.harness if source else None) or attempt.harness or self.format.name
+        policy_version = attempt.policy_version
+        if policy_version is None and source is not None and attempt.model is not None:
+            policy_version = source.policies.get(attempt.model)
+        outcome_range = (source.outcome_range if source else None) or attempt.outcome_range
+        for turn in attempt.turns:
+            turn.setdefault("id", turn_id(self.identity, turn))
+        system, request = asked(attempt.turns)
+        if attempt.task_id is not None:
+            task_key = self.identity.named_task_key(harness, self._known("task_id", attempt.task_id))
+        else:
+            task_key = self.identity.request_task_key(harness, [turn["id"] for turn in request])
+        context_key = self.identity.context_key(
+            [turn["id"] for turn in system],
+            None if attempt.tools is None else self._known("tools", attempt.tools),
+            None if attempt.snapshot is None else self._known("snapshot", attempt.snapshot),
+        )
+        one_record = attempt.record_ids[0] if len(attempt.record_ids) == 1 else None
+        return {
+            "trajectory_id": self._trajectory_id(attempt.ref),
+            "bundle_key": self.bundle_key,
+            "day": max(self.days[record_id] for record_id in attempt.record_ids),
+            "format": self.format.name,
+            "harness": harness,
+            "task_id": attempt.task_id,
+            "task_key": task_key,
+            "context_key": context_key,
+            "content_id": self.identity.of("content", canonical_json(said(attempt.turns))),
+            "attempt": attempt.attempt,
+            "purpose": attempt.purpose,
+            "policy_family": family_of(policy_version, attempt.model),
+            "policy_version": policy_version,
+            "model": attempt.model,
+            "turns": canonical_json([_stored_turn(turn) for turn in attempt.turns]).decode(),
+            "calls": canonical_json(attempt.calls).decode(),
+            "tools": None if attempt.tools is None else canonical_json(attempt.tools).decode(),
+            "num_turns": len(attempt.turns),
+            "num_sampled_turns": attempt.num_sampled_turns,
+            "num_sampled_tokens": attempt.num_sampled_tokens,
+            "exact_tokens": attempt.exact_tokens,
+            "outcome": units(attempt.outcome, outcome_range),
+            "outcome_logged": attempt.outcome,
+            "outcome_source": attempt.outcome_source,
+            "fault": attempt.fault,
+            "started_at": attempt.started_at,
+            "ended_at": attempt.ended_at,
+            "parent_trajectory_id": None if attempt.parent_ref is None else self._trajectory_id(attempt.parent_ref),
+            "link": attempt.link,
+            "parent_tool_call_id": attempt.parent_tool_call_id,
+            "num_shared_turns": attempt.num_shared_turns,
+            "num_gaps": attempt.num_gaps,
+            "num_identical": copies[one_record] if one_record is not None else 1,
+            "num_prompt_tokens": attempt.num_prompt_tokens,
+            "num_reply_tokens": attempt.num_reply_tokens,
+            "cost_usd": attempt.cost_usd,
+            "record_ids": attempt.record_ids,
+        }
+
+    def _stored(self, record: Mapping[str, Any]) -> StoredRecord:
+        value = orjson.loads(record["raw"])
+        spelled = self.format.spell(value)
+        stored = None if record["identities"] is None else orjson.loads(record["identities"])
+        found = with_identities(self.identity, spelled, stored)
+        for name, said_now in (("tools", spelled.tools), ("task_id", spelled.task_id), ("snapshot", spelled.snapshot)):
+            if said_now is not None and found[name] is not None:
+                self.known[name, canonical_json(said_now)] = found[name]
+        return StoredRecord(
+            record_id=record["record_id"], value=value, spelled=spelled, source=record["source"], day=record["day"]
+        )
+
+    def _known(self, name: str, said_now: Any) -> str:
+        held = self.known.get((name, canonical_json(said_now)))
+        if held is not None:
+            return held
+        return self.identity.tools_id(said_now) if name == "tools" else self.identity.name_id(said_now)
+
+    def _trajectory_id(self, ref: str) -> str:
+        return self.identity.of("trajectory", self.bundle_key, ref)
+
+    def _check(self) -> None:
+        """A parser that loses a record, or makes two attempts of one name, is found here and not in a table."""
+        attempts = self.bundle.attempts
+        refs = [attempt.ref for attempt in attempts]
+        if len(set(refs)) != len(refs):
+            raise ValueError(f"{self.format.name} gave two attempts of a bundle one name")
+        unknown = {attempt.parent_ref for attempt in attempts} - {*refs, None}
+        if unknown:
+            raise ValueError(f"{self.format.name} names a parent that is not there: {unknown.pop()}")
+        placed = {record_id for attempt in attempts for record_id in attempt.record_ids}
+        if placed & self.bundle.left.keys() or placed | self.bundle.left.keys() != self.days.keys():
+            raise ValueError(f"{self.format.name} left records of a bundle without a place, or gave them two")
+        if any(not attempt.record_ids for attempt in attempts):
+            raise ValueError(f"{self.format.name} made an attempt of no record")
 
 
 def family_of(policy_version: str | None, model: str | None) -> str:
@@ -180,21 +328,9 @@ def family_of(policy_version: str | None, model: str | None) -> str:
 
 
 def said(turns: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The turns without what differs between equal attempts: ids of tool calls become their number, counters fall away."""
-    numbers: dict[str, int] = {}
+    """What makes two attempts equal: who said what and thought what, and what the policy wrote."""
+    return [[turn["id"], turn.get("reasoning_id"), turn["sampled"]] for turn in turns]
 
-    def number(call_id: Any) -> int | None:
-        return None if call_id is None else numbers.setdefault(str(call_id), len(numbers))
 
-    return [
-        [
-            turn["role"],
-            turn.get("content"),
-            turn.get("reasoning"),
-            [[number(call.get("id")), call.get("function")] for call in turn.get("tool_calls") or ()],
-            number(turn.get("tool_call_id")),
-            turn.get("name"),
-            turn["sampled"],
-        ]
-        for turn in turns
-    ]
+def _stored_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in turn.items() if name not in ("id", "reasoning_id")}

@@ -57,12 +57,12 @@ def deliver(workspace: Workspace, lines: Sequence[dict[str, Any]], source: str =
     rows = []
     for piece in Recorder().split(path):
         assert isinstance(piece, SourceRecord)
-        assert piece.vendor_id is not None and piece.attempt_ref is not None and piece.time is not None
+        assert piece.vendor_id is not None and piece.bundle_ref is not None and piece.time is not None
         rows.append(
             {
                 "record_id": workspace.identity.of("record", "recorder", piece.vendor_id),
                 "content_id": workspace.identity.of("content", piece.content),
-                "attempt_key": workspace.identity.of("attempt", "recorder", piece.attempt_ref),
+                "bundle_key": workspace.identity.of("bundle", "recorder", piece.bundle_ref),
                 "day": piece.time.date().isoformat(),
                 "format": "recorder",
                 "parser_version": 1,

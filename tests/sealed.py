@@ -61,8 +61,8 @@ def seal_groups(
     ids: dict[str, list[str]] = {}
     trajectories, groups = [], []
     for task_id, attempts in tasks.items():
-        task_key = workspace.identity.task_key("desk", task_id, None)
-        context_key = workspace.identity.context_key(None, None, None)
+        task_key = workspace.identity.task_key("desk", task_id)
+        context_key = workspace.identity.context_key()
         ids[task_id] = [workspace.identity.of("trajectory", task_id, str(number)) for number in range(len(attempts))]
         group_id = workspace.identity.group_id(task_key, context_key, ids[task_id])
         for number, (trajectory_id, attempt) in enumerate(zip(ids[task_id], attempts, strict=True)):
@@ -120,7 +120,7 @@ def seal_groups(
             )
     split_rows = [
         {
-            "task_key": workspace.identity.task_key("desk", task_id, None),
+            "task_key": workspace.identity.task_key("desk", task_id),
             "split": (splits or {}).get(task_id, "train"),
             "source": "drawn",
             "day": night,

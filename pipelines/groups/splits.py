@@ -85,7 +85,7 @@ def _eval_set_tasks(workspace: Workspace) -> dict[str, _Named]:
         if file is None:
             continue
         for task_id in _task_ids(workspace.path(file)):
-            key = workspace.identity.task_key(harness, task_id, None)
+            key = workspace.identity.task_key(harness, task_id)
             first = found.setdefault(key, _Named(task_id, split, file))
             if first.split != split:
                 raise ConfigError(

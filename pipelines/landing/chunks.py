@@ -24,7 +24,7 @@ class Identified:
 
     record: SourceRecord
     content_id: str
-    attempt_key: str
+    bundle_key: str
 
 
 @dataclass
@@ -86,8 +86,8 @@ def _identified(identity: Identity, format: LogFormat, record: SourceRecord, cou
     else:
         counted[content_id] += 1
         record_id = identity.of("record", "content", content_id, str(counted[content_id]))
-    if record.attempt_ref is not None:
-        attempt_key = identity.of("attempt", "ref", format.name, record.attempt_ref)
-    else:
-        attempt_key = identity.of("attempt", "record", record_id)
-    return record_id, Identified(record, content_id, attempt_key)
+    # equal records that name nothing are one bundle: nobody can tell two attempts from one that was copied
+    ref = record_id if record.vendor_id is not None else content_id
+    if record.bundle_ref is not None:
+        ref = record.bundle_ref
+    return record_id, Identified(record, content_id, identity.of("bundle", format.name, ref))

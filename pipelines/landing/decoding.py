@@ -19,14 +19,17 @@ class BadPieceError(ValueError):
         self.detail = detail
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a format reads off one decoded value."""
+    """What a format reads off one decoded value; the fields are those of SourceRecord."""
 
-    vendor_id: str | None
-    attempt_ref: str | None
-    time: datetime.datetime | None
+    vendor_id: str | None = None
+    bundle_ref: str | None = None
+    time: datetime.datetime | None = None
     skip_reason: str | None = None
+    value: Any = None
+    """What is stored in its place where the value alone cannot be understood (an item together with what its file says
+    about all items); such a record's content is this. None: the value as it is."""
 
 
 def decode(raw: bytes) -> tuple[Any, bytes]:

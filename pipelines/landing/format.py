@@ -1,8 +1,16 @@
 """What a log format is: how files of one kind are recognised, cut into records, and how records become attempts.
 
 Two halves, which meet only in the lake. Landing calls `detect` and `split` and stores each record raw and redacted.
-The trajectories stage calls `attempt` with the stored records of one attempt and gets it in uniform words. So a parser
+The trajectories stage calls `attempts` with the stored records of one bundle and gets them in uniform words. So a parser
 that is mended later reads what was landed before, and a log never has to be delivered twice.
+
+A bundle is the records that must be read together: the lines of one session with its subagents, the calls that begin with
+the same request, an attempt and the report on it; where a record names nothing it shares, a bundle by itself. `attempts`
+makes one or more attempts of it.
+
+Between the halves stands `spell`: what one record says, turn by turn. Redaction changes text and must not change ids, so
+where it changed a record, landing stores the identities of what `spell` read off the record before; stage 2 spells the
+redacted record, and each turn finds its identity at its place (spelling.py). `attempts` works on these turns.
 """
 
 from __future__ import annotations
@@ -15,31 +23,30 @@ from typing import Any, Protocol
 
 import orjson
 
+from pipelines.landing.head import Head
 from trainer.contract import REWARD_UNIT
 
 GIVES = ("task_id", "outcome", "model", "token_ids", "logprobs", "times")
 """What a format's records may carry; `nightshift formats` shows one column each."""
 
-HEAD_BYTES = 1 << 20
-"""How much of a file `detect` gets to see."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRecord:
-    """One record as it stands in a file, before redaction. Offsets are bytes from the file's start, end exclusive."""
+    """One record as it stands in a file, before redaction. Offsets are bytes from the start of the (unpacked) file, end exclusive."""
 
     line: int
     """Of its first byte, from 1."""
     byte_start: int
     byte_end: int
     value: Any
-    """The decoded JSON."""
+    """What is stored: the decoded JSON, or what the format made of a file that is no JSON (plain JSON types only)."""
     content: bytes
     """Its normalised bytes: equal for records that differ in white space or escapes only. Ids are taken over these."""
     vendor_id: str | None
     """The record's own id in its log, unique in the format; None: its content and number among equals identify it."""
-    attempt_ref: str | None
-    """What the records of one attempt share, unique in the format; None: this record is an attempt by itself."""
+    bundle_ref: str | None
+    """What the records that must be read together share, unique in the format; None: its content, so that records that are
+    equal in every byte and name neither id nor time are one attempt with `num_identical`."""
     time: datetime.datetime | None
     """When it was logged, by its own log; None where the log has no times."""
     skip_reason: str | None = None
@@ -71,13 +78,32 @@ class Unfinished:
 Piece = SourceRecord | BadRecord | Unfinished
 
 
+@dataclass(kw_only=True)
+class Spelled:
+    """What one record says by itself, in uniform words: the same function of the same record, whatever stands around it."""
+
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    """Every turn that it holds, in its order, made by `uniform`: repeated prompts and answers alike. `attempts` puts these
+    very dictionaries (or `dict(turn, …)` of them, or `merged` of several) into its attempts, so that they keep their `id`."""
+    tools: list[Any] | None = None
+    """Tool schema that it carries."""
+    task_id: str | None = None
+    snapshot: str | None = None
+    """What names the state of the environment; may be as long as it wants, only its identity is used."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoredRecord:
-    """A record as the lake holds it: what `attempt` is made from."""
+    """A record as the lake holds it: what `attempts` is made from."""
 
     record_id: str
-    raw: str
-    """JSON text, redacted."""
+    value: Any
+    """The stored JSON, redacted."""
+    spelled: Spelled
+    """Of `value`; every turn has `id` (who said what: role, text, calls) and `reasoning_id`."""
+    source: str = ""
+    """Its file, to tell neighbours apart where the log itself gives nothing better."""
+    day: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +111,16 @@ class Attempt:
     """One attempt in uniform words; the columns of trajectories/trajectories that a log can tell.
 
     `turns`: dictionaries with role, content, sampled, call, and where there is one reasoning, tool_calls (arguments always
-    a JSON string), tool_call_id, name, finish_reason. `sampled` is true for what the logged policy wrote itself, false for
-    prompts, tools, simulated users and demonstrations; `call` is then an index into `calls`.
-    `calls`: dictionaries with call_id, prompt_token_ids, token_ids, logprobs, finish_reason, null where not logged.
+    a JSON string), tool_call_id, name, finish_reason, is_demo. `sampled` is true for what the logged policy wrote itself in
+    this attempt, false for prompts, tools, simulated users, demonstrations, copied context, the prefix that a branch shares
+    with its parent, and assistant turns that no record answers; `call` is then an index into `calls`.
+    `calls`: dictionaries made by `call_entry`, one per answer of the model, null where not logged.
     """
 
     record_ids: list[str]
-    """Provenance: every record that was given, in the order of the attempt."""
+    """Provenance: the records that this attempt and no other is made of, in the order of the attempt."""
+    ref: str = ""
+    """Names the attempt inside its bundle: the same when later records arrive."""
     turns: list[dict[str, Any]]
     calls: list[dict[str, Any]]
     harness: str | None = None
@@ -103,30 +132,33 @@ class Attempt:
     policy_version: str | None = None
     """`<policy>@<version>` as logged; None where the log has none or its calls disagree."""
     model: str | None = None
-    system: str | None = None
-    """Text of the system prompt."""
     tools: list[Any] | None = None
     snapshot: str | None = None
     """Name of the environment's state, for the context (I4)."""
-    request: list[Any] = field(default_factory=list)
-    """What was asked first: role and content of the messages before the first sampled turn, without the system prompt."""
     outcome: float | None = None
     """The log's own score as logged; None where it has none, or where a harness fault made it meaningless (I11)."""
     outcome_range: tuple[float, float] = (0.0, 1.0)
-    """Declared range of `outcome`: worst, best."""
+    """Declared range of `outcome`: worst, best. A source's own `outcome_range` goes before it."""
     outcome_source: str | None = None
+    """Where the log keeps it, by the log's own word (`reward`, `report.resolved`, `scores.accuracy`)."""
     fault: str | None = None
-    """Name of a harness fault that ended the attempt; such an attempt is no failed attempt."""
+    """One of reasons.FAULTS where a harness fault ended the attempt; such an attempt is no failed attempt."""
     started_at: datetime.datetime | None = None
     ended_at: datetime.datetime | None = None
-
-    @property
-    def outcome_units(self) -> int | None:
-        """`outcome` scaled from its declared range to [0, 1], in 1e-6."""
-        if self.outcome is None:
-            return None
-        low, high = self.outcome_range
-        return round((self.outcome - low) / (high - low) * REWARD_UNIT)
+    parent_ref: str | None = None
+    """`ref` of the attempt of the same bundle that this one comes from."""
+    link: str | None = None
+    """How: one of reasons.LINKS; may stand without a parent_ref where the parent was not logged."""
+    parent_tool_call_id: str | None = None
+    """The parent's tool call that started this one (subagents)."""
+    num_shared_turns: int = 0
+    """First turns that are the parent's own and not sampled here."""
+    num_gaps: int = 0
+    """Assistant turns in a prompt that no record answers: not trainable."""
+    num_prompt_tokens: int | None = None
+    """Usage summed over the attempt's calls, each call once; None where not logged."""
+    num_reply_tokens: int | None = None
+    cost_usd: float | None = None
 
     @property
     def num_sampled_turns(self) -> int:
@@ -150,6 +182,16 @@ class Attempt:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What the records of a bundle are. Every record is in exactly one attempt's provenance or in `left` (I1)."""
+
+    attempts: list[Attempt]
+    left: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+    """Records that are in no provenance: record_id -> (ref of the attempt that stands for it, None where there is none; one
+    of reasons.DUPLICATE_KINDS): an older version of a line that grew (`superseded`), a report on no known attempt (`unmatched`)."""
+
+
 class LogFormat(Protocol):
     """One format. Implementations are stateless; registry.py says how to add one."""
 
@@ -160,7 +202,7 @@ class LogFormat(Protocol):
 
     @property
     def parser_version(self) -> int:
-        """Raised when `split` or `attempt` change their meaning."""
+        """Raised when `split`, `spell` or `attempts` change their meaning."""
         ...
 
     @property
@@ -173,8 +215,8 @@ class LogFormat(Protocol):
         """Those of GIVES that its records carry."""
         ...
 
-    def detect(self, head: bytes, path: Path) -> bool:
-        """Whether a file is of this format, by its first HEAD_BYTES; must refuse files of every other format."""
+    def detect(self, head: Head) -> bool:
+        """Whether a file is of this format, by its beginning; must refuse files of every other format."""
         ...
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
@@ -184,10 +226,14 @@ class LogFormat(Protocol):
         """
         ...
 
-    def attempt(self, records: Sequence[StoredRecord]) -> Attempt:
-        """The attempt that these records, all with one attempt key, are; the same whatever their order.
+    def spell(self, value: Any) -> Spelled:
+        """What one stored value says. Raises ValueError, KeyError or TypeError where it is not what `split` lets through."""
+        ...
 
-        Raises ValueError where stored records do not hold what `split` let through (a damaged lake).
+    def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
+        """The attempts that the records of one bundle are; the same whatever their order.
+
+        Raises ValueError, KeyError or TypeError where stored records do not hold what `split` let through.
         """
         ...
 
@@ -219,17 +265,71 @@ def uniform(message: dict[str, Any], *, call: int | None, finish_reason: str | N
     return turn
 
 
-def asked(turns: Sequence[dict[str, Any]]) -> tuple[str | None, list[Any]]:
-    """System prompt and first request of an attempt: what stands before the first sampled turn."""
-    system, request = [], []
+def call_entry(
+    *,
+    call_id: str | None = None,
+    prompt_token_ids: list[int] | None = None,
+    token_ids: list[int] | None = None,
+    logprobs: list[float] | None = None,
+    finish_reason: str | None = None,
+) -> dict[str, Any]:
+    """One entry of an attempt's `calls`."""
+    return {
+        "call_id": call_id,
+        "prompt_token_ids": prompt_token_ids,
+        "token_ids": token_ids,
+        "logprobs": logprobs,
+        "finish_reason": finish_reason,
+    }
+
+
+def merged(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several pieces of one message as one turn: texts joined, calls in order, of everything else the last word.
+
+    Identities are joined too, so a message has the same one however many lines it was logged on only where the pieces are
+    the same; logs that write one message in pieces write it so every time.
+    """
+    if len(turns) == 1:
+        return turns[0]
+    whole = {name: value for turn in turns for name, value in turn.items() if value is not None}
+    contents: list[Any] = [turn.get("content") for turn in turns if turn.get("content") not in (None, "")]
+    if all(isinstance(content, str) for content in contents):
+        whole["content"] = "".join(contents) if contents else None
+    else:
+        whole["content"] = [
+            part
+            for content in contents
+            for part in (content if isinstance(content, list) else [{"type": "text", "text": content}])
+        ]
+    if reasonings := [turn["reasoning"] for turn in turns if turn.get("reasoning")]:
+        whole["reasoning"] = "".join(reasonings)
+    if calls := [call for turn in turns for call in turn.get("tool_calls") or ()]:
+        whole["tool_calls"] = calls
+    whole["id"] = "+".join(
+        str(turn["id"]) for turn in turns if turn.get("id") and (turn.get("content") or turn.get("tool_calls"))
+    )
+    whole["reasoning_id"] = "+".join(str(turn["reasoning_id"]) for turn in turns if turn.get("reasoning_id")) or None
+    whole.setdefault("call", None)
+    return whole
+
+
+def asked(turns: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """System prompt and first request of an attempt: the turns before the first sampled one."""
+    system: list[dict[str, Any]] = []
+    request: list[dict[str, Any]] = []
     for turn in turns:
         if turn["sampled"]:
             break
-        if turn["role"] in ("system", "developer") and not request:
-            system.append(text_of(turn["content"]) or "")
-        else:
-            request.append([turn["role"], turn["content"]])
-    return ("\n".join(system) if system else None), request
+        (system if turn["role"] in ("system", "developer") and not request else request).append(turn)
+    return system, request
+
+
+def units(outcome: float | None, outcome_range: tuple[float, float]) -> int | None:
+    """An outcome scaled from its declared range to [0, 1], in 1e-6; None where there is none or it lies outside."""
+    low, high = outcome_range
+    if outcome is None or not low <= outcome <= high:
+        return None
+    return round((outcome - low) / (high - low) * REWARD_UNIT)
 
 
 def _tool_call(tool_call: dict[str, Any]) -> dict[str, Any]:

@@ -7,48 +7,23 @@ costs that item and not the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import orjson
-
-from pipelines.landing.decoding import BadPieceError, Facts, decode
-from pipelines.landing.format import BadRecord, Piece, SourceRecord, Unfinished
+from pipelines.landing.format import Piece, Unfinished
+from pipelines.landing.opening import read_log
+from pipelines.landing.pieces import FactsOf, piece
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
 _SPACE = b" \t\r\n"
 
 
-def first_keys(head: bytes) -> set[str]:
-    """The keys of the first item of an array of objects, as far as `head` shows them; empty for anything else."""
-    keys: set[str] = set()
-    depth, before = 0, b""
-    for found in _TOKEN.finditer(head):
-        token = found.group()
-        if depth == 0 and (token != b"[" or head[: found.start()].removeprefix(b"\xef\xbb\xbf").strip(_SPACE)):
-            return set()
-        if depth == 1 and token != b"{":
-            return keys  # the first item has ended, or the array is of something else
-        if token in (b"[", b"{"):
-            depth += 1
-        elif token in (b"]", b"}"):
-            depth -= 1
-        elif depth == 2 and before in (b"{", b",") and len(token) > 1:
-            try:
-                keys.add(orjson.loads(token))
-            except orjson.JSONDecodeError:
-                return set()
-        before = token
-    return keys
-
-
-def split_array(path: Path, facts: Callable[[Any], Facts]) -> Iterator[Piece]:
+def split_array(path: Path, facts: FactsOf) -> Iterator[Piece]:
     """The items of the file's array; `facts` reads one value or raises BadPieceError.
 
     An item that the file ends in the middle of is Unfinished. What stands behind the array is a BadRecord.
     """
-    content = path.read_bytes()
+    content = read_log(path)
     line, counted = 1, 0
     for begin, end in _items(content):
         line += content.count(b"\n", counted, begin)
@@ -56,28 +31,7 @@ def split_array(path: Path, facts: Callable[[Any], Facts]) -> Iterator[Piece]:
         if end is None:
             yield Unfinished(line=line, byte_start=begin)
             return
-        yield _piece(content[begin:end], line, begin, facts)
-
-
-def _piece(raw: bytes, line: int, begin: int, facts: Callable[[Any], Facts]) -> SourceRecord | BadRecord:
-    try:
-        value, normalised = decode(raw)
-        read = facts(value)
-    except BadPieceError as problem:
-        return BadRecord(
-            line=line, byte_start=begin, byte_end=begin + len(raw), reason=problem.reason, detail=problem.detail, raw=raw
-        )
-    return SourceRecord(
-        line=line,
-        byte_start=begin,
-        byte_end=begin + len(raw),
-        value=value,
-        content=normalised,
-        vendor_id=read.vendor_id,
-        attempt_ref=read.attempt_ref,
-        time=read.time,
-        skip_reason=read.skip_reason,
-    )
+        yield piece(content[begin:end], line, begin, facts)
 
 
 def _items(content: bytes) -> Iterator[tuple[int, int | None]]:

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import orjson
-
-from pipelines.landing.decoding import BadPieceError, Facts, decode
+from pipelines.landing.decoding import BadPieceError
 from pipelines.landing.format import BadRecord, Piece, SourceRecord, Unfinished
+from pipelines.landing.head import BOM
+from pipelines.landing.opening import open_log
+from pipelines.landing.pieces import FactsOf, bad, record
 
-BOM = b"\xef\xbb\xbf"
 NUM_RECOVERY_TRIES = 64
 """At how many places of a bad line a whole record is looked for."""
 
 
-def first_values(head: bytes, num_lines: int = 20) -> Iterator[Any]:
-    """The values of the first lines that are whole JSON: a torn first line must not hide what a file is."""
-    for line in head.removeprefix(BOM).split(b"\n", num_lines)[:num_lines]:
-        try:
-            yield orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-
-
-def split_lines(path: Path, start: int, line: int, facts: Callable[[Any], Facts]) -> Iterator[Piece]:
+def split_lines(path: Path, start: int, line: int, facts: FactsOf) -> Iterator[Piece]:
     """The pieces of a JSONL file; `facts` reads one value or raises BadPieceError.
 
     A last line without its newline is taken where it is a record (a JSON object that has ended cannot go on), and is
     Unfinished where not. Where a writer was killed inside a line and the next one appended behind it, the whole record at
     the line's end is taken and the torn beginning becomes a BadRecord.
     """
-    with path.open("rb") as stream:
+    with open_log(path) as stream:
         stream.seek(start)
-        position = start
-        for number, text in enumerate(stream, start=line):
+        position, number = start, line - 1
+        while True:
+            number += 1
+            try:
+                text = stream.readline()
+            except (EOFError, zlib.error):  # a packed file whose end is missing: as far as it goes it was read
+                yield Unfinished(line=number, byte_start=position)
+                return
+            if not text:
+                return
             begin, position = position, position + len(text)
             if begin == 0 and text.startswith(BOM):
                 begin, text = len(BOM), text[len(BOM) :]
@@ -43,7 +42,7 @@ def split_lines(path: Path, start: int, line: int, facts: Callable[[Any], Facts]
             if not body.strip():
                 continue
             try:
-                yield _record(body, number, begin, facts)
+                yield record(body, number, begin, facts)
             except BadPieceError as problem:
                 if not text.endswith(b"\n") and problem.reason != "wrong_shape":
                     yield Unfinished(line=number, byte_start=begin)
@@ -51,25 +50,7 @@ def split_lines(path: Path, start: int, line: int, facts: Callable[[Any], Facts]
                 yield from _recovered(body, number, begin, facts, problem)
 
 
-def _record(body: bytes, line: int, begin: int, facts: Callable[[Any], Facts]) -> SourceRecord:
-    value, content = decode(body)
-    read = facts(value)
-    return SourceRecord(
-        line=line,
-        byte_start=begin,
-        byte_end=begin + len(body),
-        value=value,
-        content=content,
-        vendor_id=read.vendor_id,
-        attempt_ref=read.attempt_ref,
-        time=read.time,
-        skip_reason=read.skip_reason,
-    )
-
-
-def _recovered(
-    body: bytes, line: int, begin: int, facts: Callable[[Any], Facts], problem: BadPieceError
-) -> Iterator[SourceRecord | BadRecord]:
+def _recovered(body: bytes, line: int, begin: int, facts: FactsOf, problem: BadPieceError) -> Iterator[SourceRecord | BadRecord]:
     """The line as one bad record, or as what stands before its last whole record and that record."""
     tail = None
     if problem.reason != "wrong_shape":
@@ -79,20 +60,18 @@ def _recovered(
             if cut < 0:
                 break
             try:
-                tail = _record(body[cut:], line, begin + cut, facts)
+                tail = record(body[cut:], line, begin + cut, facts)
             except BadPieceError:
                 continue
             body = body[:cut]
             break
     if tail is not None:
         try:  # two whole records on one line: both are records
-            yield _record(body, line, begin, facts)
+            yield record(body, line, begin, facts)
             yield tail
             return
         except BadPieceError as torn:
             problem = torn
-    yield BadRecord(
-        line=line, byte_start=begin, byte_end=begin + len(body), reason=problem.reason, detail=problem.detail, raw=body
-    )
+    yield bad(body, line, begin, problem)
     if tail is not None:
         yield tail

@@ -25,6 +25,7 @@ from pipelines.landing.chunks import Chunk, Identified, ReadWholeError, chunks
 from pipelines.landing.format import BadRecord, LogFormat
 from pipelines.landing.redaction import Redactor, dumped
 from pipelines.landing.sources import SourceFile, find, unreadable
+from pipelines.landing.spelling import identities
 from pipelines.progress import bar
 from pipelines.reports import Landed
 from pipelines.schemas import QUARANTINE, RECORDS, TABLES
@@ -148,15 +149,23 @@ class _Landing:
         self, record_id: str, identified: Identified, shown: str, format: LogFormat
     ) -> tuple[dict[str, Any], Counter[str]]:
         record, redactor = identified.record, Redactor(self.workspace.redaction_key)
+        redacted = redactor.value(record.value)
+        spelled = None
+        if redactor.counts.total():  # the text changes and no id may: they are taken before
+            try:
+                spelled = identities(self.workspace.identity, format.spell(record.value))
+            except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+                spelled = None  # not to be read by this parser: the trajectories stage says so of the whole bundle
         row = {
             "record_id": record_id,
             "content_id": identified.content_id,
-            "attempt_key": identified.attempt_key,
+            "bundle_key": identified.bundle_key,
             "day": self.day if record.time is None else record.time.strftime("%Y-%m-%d"),
             "format": format.name,
             "parser_version": format.parser_version,
             "skip_reason": record.skip_reason,
-            "raw": dumped(redactor.value(record.value)),
+            "raw": dumped(redacted),
+            "identities": None if spelled is None else dumped(spelled),
             "source": shown,
             "line": record.line,
             "byte_start": record.byte_start,

@@ -1,24 +1,23 @@
 """Format `recorder`: what nightshift's own recording door writes, one line per call to the model.
 
 The only format with the sampler's exact token ids and logprobs, so the only one that the grpo lane can train from. The
-calls of one attempt share an attempt_id; a call whose request repeats the last one's messages and its answer goes on
-from it, and the longest such chain is what the attempt's turns are. Calls outside it (a summary written on the side, a
-branch that was given up) keep their entry in `calls` without a turn.
+calls of one attempt share an attempt_id and are stitched (stitching.py). The outcome and fault that they carry are those of
+the attempt's longest chain; a call on the side (a summary, a branch that was given up) becomes an attempt of its own.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import orjson
 
 from pipelines.landing.decoding import BadPieceError, Facts, utc
-from pipelines.landing.format import GIVES, Attempt, Piece, StoredRecord, asked, uniform
-from pipelines.landing.jsonl import BOM, first_values, split_lines
+from pipelines.landing.format import GIVES, Bundle, Piece, Spelled, StoredRecord, call_entry, uniform
+from pipelines.landing.head import Head
+from pipelines.landing.jsonl import split_lines
+from pipelines.landing.stitching import LoggedCall, attempt_of, chains, shared_by_all
 
 
 class Message(msgspec.Struct, kw_only=True):
@@ -76,48 +75,57 @@ class Recorder:
     what = "nightshift's own recording door, one line per call"
     gives = frozenset(GIVES)
 
-    def detect(self, head: bytes, path: Path) -> bool:
+    def detect(self, head: Head) -> bool:
         """A line among the first is an object with `recorder` and `kind`, or the first is still being written."""
-        if head.removeprefix(BOM).startswith(b'{"recorder":'):
-            return True
-        return any(isinstance(value, dict) and "recorder" in value and "kind" in value for value in first_values(head))
+        return head.text.startswith(b'{"recorder":') or any("recorder" in row and "kind" in row for row in head.rows)
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per line."""
         return split_lines(path, start, line, _facts)
 
-    def attempt(self, records: Sequence[StoredRecord]) -> Attempt:
-        """The attempt of these calls."""
-        lines = sorted(((orjson.loads(record.raw), record) for record in records), key=_order)
-        latest = {value["call_id"]: value for value, _ in lines}  # a call that was written twice counts as its last line
-        values = list(latest.values())
-        answered = [value for value in values if value.get("response")]
-        calls = [_call_entry(value) for value in answered]
-        chain = _longest_chain(answered)
-        turns = _turns(answered, chain) if chain else [uniform(m, call=None) for m in values[-1]["request"]["messages"]]
-        system, request = asked(turns)
+    def spell(self, value: Any) -> Spelled:
+        """The request's messages and the answer."""
+        answer = [value["response"]["message"]] if value.get("response") else []
+        return Spelled(
+            turns=[uniform(message, call=None) for message in (*value["request"]["messages"], *answer)],
+            tools=value["request"].get("tools"),
+            task_id=value.get("task_id"),
+        )
+
+    def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
+        """The attempt of these calls, and its branches; an outcome belongs to the whole attempt, which its last call ends."""
+        lines = sorted(records, key=_order)
+        latest = {record.value["call_id"]: record for record in lines}  # a call that was written twice counts as its last line
+        kept = list(latest.values())
+        values = [record.value for record in kept]
         last = values[-1]
         outcomes = [value["outcome"] for value in values if value.get("outcome") is not None]
         fault = last.get("fault")
-        return Attempt(
-            record_ids=[record.record_id for _, record in lines],
-            turns=turns,
-            calls=calls,
-            harness=last.get("harness"),
-            task_id=last.get("task_id"),
-            attempt=last.get("attempt"),
-            purpose=last.get("purpose") or "production",
-            policy_version=_shared_by_all(values, "policy_version"),
-            model=_shared_by_all(values, "model"),
-            system=system,
-            tools=answered[chain[-1]]["request"].get("tools") if chain else last["request"].get("tools"),
-            request=request,
-            outcome=outcomes[-1] if outcomes and fault is None else None,
-            outcome_source="log" if outcomes and fault is None else None,
-            fault=fault,
-            started_at=utc(values[0]["started_at"]),
-            ended_at=max(utc(value.get("ended_at") or value["started_at"]) for value in values),
-        )
+        facts: dict[str, Any] = {
+            "harness": last.get("harness"),
+            "task_id": last.get("task_id"),
+            "attempt": last.get("attempt"),
+            "purpose": last.get("purpose") or "production",
+            "policy_version": shared_by_all([value.get("policy_version") for value in values]),
+            "model": shared_by_all([value.get("model") for value in values]),
+        }
+        ended = {
+            "outcome": outcomes[-1] if outcomes and fault is None else None,
+            "outcome_source": "log" if outcomes and fault is None else None,
+            "fault": fault,
+        }
+        found = chains([_call(record) for record in kept])
+        # what the attempt came to is said of its longest chain, of equally long ones of that which ends last
+        main = max(found, key=lambda chain: (len([c for c in chain.calls if c.answer]), chain.last.order))
+        main.ref = ""  # the attempt keeps its id when a call before its first arrives late
+        attempts = [
+            attempt_of(chain, first_is_whole=True, **facts, **(ended if chain is main else {"fault": None})) for chain in found
+        ]
+        refs = {id(chain): attempt.ref for chain, attempt in zip(found, attempts, strict=True)}
+        left: dict[str, tuple[str | None, str]] = {
+            record.record_id: (refs[id(main)], "superseded") for record in lines if latest[record.value["call_id"]] is not record
+        }
+        return Bundle(attempts=attempts, left=left)
 
 
 def _facts(value: Any) -> Facts:
@@ -136,74 +144,34 @@ def _facts(value: Any) -> Facts:
     if call.outcome is not None and not 0 <= call.outcome <= 1:
         raise BadPieceError("wrong_shape", f"outcome {call.outcome} is outside [0, 1]")
     started = utc(call.started_at)
-    return Facts(vendor_id=call.call_id, attempt_ref=call.attempt_id, time=utc(call.ended_at) if call.ended_at else started)
+    return Facts(vendor_id=call.call_id, bundle_ref=call.attempt_id, time=utc(call.ended_at) if call.ended_at else started)
 
 
-def _order(pair: tuple[dict[str, Any], StoredRecord]) -> tuple[Any, ...]:
-    value, record = pair
+def _order(record: StoredRecord) -> tuple[Any, ...]:
+    value = record.value
     return utc(value["started_at"]), value["call_id"], utc(value.get("ended_at") or value["started_at"]), record.record_id
 
 
-def _shared_by_all(values: Sequence[dict[str, Any]], key: str) -> Any:
-    """What all calls say; None where they disagree, since no one version sampled such an attempt."""
-    said = {value.get(key) for value in values}
-    return said.pop() if len(said) == 1 else None
-
-
-def _call_entry(value: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "call_id": value["call_id"],
-        "prompt_token_ids": value.get("prompt_token_ids"),
-        "token_ids": value.get("token_ids"),
-        "logprobs": value.get("logprobs"),
-        "finish_reason": value["response"].get("finish_reason"),
-    }
-
-
-def _longest_chain(answered: Sequence[dict[str, Any]]) -> list[int]:
-    """Indices of the calls of the longest chain, of equally long ones that which ends last.
-
-    Prefixes are compared by running hashes, so that a long attempt costs its total length and not its square.
-    """
-    ends: dict[bytes, int] = {}
-    before: list[int | None] = []
-    length: list[int] = []
-    for index, value in enumerate(answered):
-        messages = value["request"]["messages"]
-        running, found = hashlib.sha256(), None
-        for message in messages:
-            running.update(_meaning(message))
-            found = ends.get(running.digest(), found)
-        before.append(found)
-        length.append(1 if found is None else length[found] + 1)
-        running.update(_meaning(value["response"]["message"]))
-        ends[running.digest()] = index
-    if not answered:
-        return []
-    position: int | None = max(range(len(answered)), key=lambda index: (length[index], index))
-    chain: list[int] = []
-    while position is not None:
-        chain.append(position)
-        position = before[position]
-    return chain[::-1]
-
-
-def _meaning(message: dict[str, Any]) -> bytes:
-    """What makes two messages the same: not the reasoning, which many harnesses leave out when they send it back."""
-    turn = uniform(message, call=None)
-    kept = [turn["role"], turn["content"] or "", turn.get("tool_calls"), turn.get("tool_call_id")]
-    return orjson.dumps(kept) + b"\n"
-
-
-def _turns(answered: Sequence[dict[str, Any]], chain: Sequence[int]) -> list[dict[str, Any]]:
-    last = answered[chain[-1]]
-    sampled_at = {len(answered[index]["request"]["messages"]): index for index in chain}
-    turns = []
-    for position, message in enumerate([*last["request"]["messages"], last["response"]["message"]]):
-        call = sampled_at.get(position)
-        if call is None:
-            turns.append(uniform(message, call=None))
-        else:  # from the answer itself: what is sent back may have lost its reasoning
-            response = answered[call]["response"]
-            turns.append(uniform(response["message"], call=call, finish_reason=response.get("finish_reason")))
-    return turns
+def _call(record: StoredRecord) -> LoggedCall:
+    value, turns = record.value, record.spelled.turns
+    usage = value.get("usage") or {}
+    response = value.get("response")
+    entry = call_entry(
+        call_id=value["call_id"],
+        prompt_token_ids=value.get("prompt_token_ids"),
+        token_ids=value.get("token_ids"),
+        logprobs=value.get("logprobs"),
+        finish_reason=response.get("finish_reason") if response else None,
+    )
+    return LoggedCall(
+        record_ids=[record.record_id],
+        prompt=turns[:-1] if response else turns,
+        answer=turns[-1] if response else None,
+        call_id=value["call_id"],
+        entry=entry,
+        tools=record.spelled.tools,
+        started_at=utc(value["started_at"]),
+        ended_at=utc(value.get("ended_at") or value["started_at"]),
+        num_prompt_tokens=usage.get("prompt_tokens"),
+        num_reply_tokens=usage.get("completion_tokens"),
+    )

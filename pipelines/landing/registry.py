@@ -1,13 +1,15 @@
 """Every log format that nightshift reads.
 
-To add one: write `pipelines/landing/<format>.py` with one class that fulfils `format.LogFormat` (jsonl.py and
-json_array.py cut the two common kinds of file; give them a function that reads ids, time and attempt off one decoded
-value and raises BadPieceError where the value is no such record), add an instance to FORMATS, and put small files of
-its shape into tests/landing/. What a parser must hold:
+To add one: write `pipelines/landing/<format>.py` with one class that fulfils `format.LogFormat` (jsonl.py, json_array.py
+and document.py cut the common kinds of file; give them a function that reads ids, time and bundle off one decoded value
+and raises BadPieceError where the value is no such record), add an instance to FORMATS, and put small files of its shape
+into tests/landing/. What a parser must hold:
 
 - `detect` says yes to its own files only, by their content. tests/landing/test_registry.py tries every format's detect
   on every other's lines.
-- ids are the vendor's where they are unique, None where they are not; never a position, never the file's name.
+- ids are the vendor's where they are unique, None where they are not; never a position. Where the file's name is the only
+  place that names the task, it becomes part of the record's value.
+- records of one bundle_ref are read together, in any order, over files and days: `attempts` sorts by what stands in them.
 - nothing is dropped: what is no record is a BadRecord, what belongs to no attempt gets a skip_reason.
 - only what the logged policy wrote is `sampled`: no simulated users, demonstrations, tool output, repeated prefixes.
 - a missing outcome, model or time is None, never a guess; a harness fault is `fault`, never an outcome of 0.
@@ -20,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
-from pipelines.landing.format import GIVES, HEAD_BYTES, LogFormat
+from pipelines.landing.format import GIVES, LogFormat
+from pipelines.landing.head import Head
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
 
@@ -42,9 +45,13 @@ def names() -> list[str]:
 
 def detect(path: Path) -> LogFormat | None:
     """The format of a file by its content, None where no format recognises it. Raises OSError where it cannot be read."""
-    with path.open("rb") as stream:
-        head = stream.read(HEAD_BYTES)
-    return next((format for format in FORMATS if format.detect(head, path)), None)
+    head = Head(path)
+    return None if head.is_empty else recognised(head)
+
+
+def recognised(head: Head) -> LogFormat | None:
+    """The format of a file whose beginning is read."""
+    return next((format for format in FORMATS if format.detect(head)), None)
 
 
 def describe() -> list[dict[str, Any]]:

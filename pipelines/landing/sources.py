@@ -9,7 +9,8 @@ from pathlib import Path
 from pipelines.config import SourceConfig
 from pipelines.errors import SourceError, UnknownFormatError
 from pipelines.landing import registry
-from pipelines.landing.format import HEAD_BYTES, LogFormat
+from pipelines.landing.format import LogFormat
+from pipelines.landing.head import Head
 from pipelines.workspace import Workspace
 
 
@@ -117,7 +118,6 @@ def _files(workspace: Workspace, named: Path, glob: str) -> Iterator[Path]:
 
 def _source_file(path: Path, given: LogFormat | None) -> SourceFile:
     size = path.stat().st_size
-    with path.open("rb") as stream:
-        empty = not stream.read(HEAD_BYTES).strip()
-    format = None if empty else given or registry.detect(path)
-    return SourceFile(path=path, size=size, format=format, empty=empty)
+    head = Head(path)
+    format = None if head.is_empty else given or registry.recognised(head)
+    return SourceFile(path=path, size=size, format=format, empty=head.is_empty)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import orjson
 
 from pipelines.landing.decoding import BadPieceError, Facts
-from pipelines.landing.format import Attempt, Piece, StoredRecord, asked, uniform
-from pipelines.landing.json_array import first_keys, split_array
+from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, call_entry, uniform
+from pipelines.landing.head import Head
+from pipelines.landing.json_array import split_array
 from pipelines.landing.recorder import Message
 
 REWARD_RANGE = (0.0, 1.0)
@@ -40,42 +40,44 @@ class TauBench:
     what = "tau-bench run.py results, one array item per attempt"
     gives = frozenset({"task_id", "outcome"})
 
-    def detect(self, head: bytes, path: Path) -> bool:
+    def detect(self, head: Head) -> bool:
         """An array whose first item has task_id, reward and traj."""
-        return {"task_id", "reward", "traj"} <= first_keys(head)
+        return {"task_id", "reward", "traj"} <= head.item.keys()
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per item; the file is always read whole, since run.py writes it anew after every task."""
         return (piece for piece in split_array(path, _facts) if piece.byte_start >= start)
 
-    def attempt(self, records: Sequence[StoredRecord]) -> Attempt:
-        """The attempt of one item."""
-        if len(records) != 1:
-            raise ValueError(f"a tau_bench attempt is one record, not {len(records)}")
-        value = orjson.loads(records[0].raw)
+    def spell(self, value: Any) -> Spelled:
+        """The messages; only the assistant's are the policy's."""
         turns: list[dict[str, Any]] = []
         num_calls = 0
         for message in value["traj"]:
             sampled = message["role"] == "assistant"
             turns.append(uniform(message, call=num_calls if sampled else None))
             num_calls += sampled
-        system, request = asked(turns)
-        faulty = not turns and "error" in (value.get("info") or {})
-        call = {"call_id": None, "prompt_token_ids": None, "token_ids": None, "logprobs": None, "finish_reason": None}
-        return Attempt(
-            record_ids=[records[0].record_id],
-            turns=turns,
-            calls=[dict(call) for _ in range(num_calls)],
+        return Spelled(turns=turns, task_id=str(value["task_id"]))
+
+    def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
+        """The attempt of one item."""
+        if len(records) != 1:
+            raise ValueError(f"a tau_bench attempt is one record, not {len(records)}")
+        (record,) = records
+        value, spelled = record.value, record.spelled
+        faulty = not spelled.turns and "error" in (value.get("info") or {})
+        attempt = Attempt(
+            record_ids=[record.record_id],
+            turns=spelled.turns,
+            calls=[call_entry() for turn in spelled.turns if turn["sampled"]],
             harness=self.name,
-            task_id=str(value["task_id"]),
+            task_id=spelled.task_id,
             attempt=value.get("trial"),
-            system=system,
-            request=request,
             outcome=None if faulty else value["reward"],
             outcome_range=REWARD_RANGE,
             outcome_source=None if faulty else "reward",
             fault="harness_error" if faulty else None,
         )
+        return Bundle(attempts=[attempt])
 
 
 def _facts(value: Any) -> Facts:
@@ -86,4 +88,4 @@ def _facts(value: Any) -> Facts:
     low, high = REWARD_RANGE
     if not low <= item.reward <= high:
         raise BadPieceError("wrong_shape", f"reward {item.reward} is outside [{low}, {high}]")
-    return Facts(vendor_id=None, attempt_ref=None, time=None)
+    return Facts()

@@ -5,7 +5,7 @@ WITH landed AS (
     SELECT record_id FROM landing.quarantine
 ),
 placed AS (
-    SELECT unnest(record_ids) AS record_id, 'trajectories' AS place FROM trajectories.trajectories
+    SELECT DISTINCT unnest(record_ids) AS record_id, 'trajectories' AS place FROM trajectories.trajectories
     UNION ALL
     SELECT record_id, 'duplicates' AS place FROM trajectories.duplicates
     UNION ALL

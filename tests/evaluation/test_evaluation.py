@@ -143,7 +143,7 @@ def test_challenger_and_champion_answer_the_same_tasks_under_the_same_seeds(work
     assert by_model["toy"] == by_model["ckp_1"] and len(set(by_model["toy"])) == 2 * NUM_TASKS
     (first, *_) = _results(workspace, "ckp_1")
     assert (first["score"], first["passed"], first["reason"], first["num_sampled_tokens"]) == (1_000_000, True, None, 2)
-    assert first["task_key"] == workspace.identity.task_key("desk", first["task_id"], None)
+    assert first["task_key"] == workspace.identity.task_key("desk", first["task_id"])
 
 
 def test_the_lines_land_like_any_source_dated_on_their_night_and_marked_evaluation(workspace: Workspace) -> None:

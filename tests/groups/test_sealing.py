@@ -196,7 +196,7 @@ def test_wanted_names_tasks_without_siblings_or_spread(tmp_path: Path) -> None:
     build(workspace)
     seal(workspace, NIGHT, judged=True)
     rows = workspace.lake.read(GROUPS.name).to_pylist()
-    spread = workspace.identity.task_key("sums", "spread", None)
+    spread = workspace.identity.task_key("sums", "spread")
     rewards = [
         {
             "trajectory_id": row["trajectory_id"],

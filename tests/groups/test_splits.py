@@ -36,8 +36,8 @@ def test_evaluation_sets_come_before_the_draw(tmp_path: Path) -> None:
     build(workspace)
     assert assign_splits(workspace, DAY) == {"audit": 1, "held_out": 2, "train": 1}
     found = splits(workspace)
-    assert found[workspace.identity.task_key("sums", "h1", None)] == ("held_out", "eval_set")
-    assert found[workspace.identity.task_key("sums", "t1", None)] == ("train", "drawn")
+    assert found[workspace.identity.task_key("sums", "h1")] == ("held_out", "eval_set")
+    assert found[workspace.identity.task_key("sums", "t1")] == ("train", "drawn")
 
 
 def test_the_first_assignment_wins_for_ever(tmp_path: Path) -> None:

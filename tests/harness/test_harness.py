@@ -62,7 +62,7 @@ def test_every_attempt_is_recorded_with_its_exact_tokens(agent: Workspace, serve
         assert line["prompt_token_ids"] == policy.render(line["request"]["messages"], None)
         assert len(line["token_ids"]) == len(line["logprobs"]) == rollout.num_sampled_tokens > 0
         assert line["request"]["sampling"]["temperature"] == 1.0 and line["request"]["tools"] is None
-        assert rollout.task_key == agent.identity.task_key("desk", rollout.task_id, None)
+        assert rollout.task_key == agent.identity.task_key("desk", rollout.task_id)
         asked, answered = rollout.turns
         assert asked["sampled"] is False and answered["sampled"] is True and answered["call"] == 0
         assert answered["content"] == policy.text_of(line["token_ids"])

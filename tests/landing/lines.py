@@ -6,6 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pipelines.ids import Identity
+from pipelines.landing.format import Attempt, LogFormat, StoredRecord
+from pipelines.landing.spelling import with_identities
+
 
 def call(number: int, **changes: Any) -> dict[str, Any]:
     """One recorder line: attempt `number`, its only call, on 2026-11-20 unless changed."""
@@ -62,6 +66,27 @@ def item(number: int, reward: float = 1.0, **changes: Any) -> dict[str, Any]:
         "trial": number % 4,
         **changes,
     }
+
+
+def stored(format: LogFormat, *values: Any) -> list[StoredRecord]:
+    """Values as `attempts` gets them, under a fixed identity key; records are named rec-0, rec-1, …"""
+    identity = Identity(b"identity of the tests")
+    records = []
+    for number, value in enumerate(values):
+        spelled = format.spell(value)
+        with_identities(identity, spelled, None)
+        records.append(StoredRecord(record_id=f"rec-{number}", value=value, spelled=spelled))
+    return records
+
+
+def attempts(format: LogFormat, *values: Any) -> list[Attempt]:
+    """The attempts of one bundle; checks that every record has exactly one place."""
+    bundle = format.attempts(stored(format, *values))
+    placed = [record_id for attempt in bundle.attempts for record_id in dict.fromkeys(attempt.record_ids)]
+    assert not set(placed) & set(bundle.left)
+    assert {*placed, *bundle.left} == {f"rec-{number}" for number in range(len(values))}
+    assert len({attempt.ref for attempt in bundle.attempts}) == len(bundle.attempts)
+    return bundle.attempts
 
 
 def line(value: Any) -> bytes:

@@ -18,7 +18,7 @@ from pipelines.landing.registry import by_name
 from pipelines.schemas import QUARANTINE, RECORDS
 from pipelines.workspace import KEYS, Workspace
 from tests.conftest import make_workspace
-from tests.landing.lines import call, item, line, write_lines
+from tests.landing.lines import attempts, call, item, line, write_lines
 from tests.landing.test_redaction import AROUND, SECRETS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +141,7 @@ def test_ids_do_not_depend_on_the_redaction_key(tmp_path: Path) -> None:
         land(workspace, [path])
         rows = workspace.lake.read(RECORDS.name).to_pylist()
         rows += workspace.lake.read(QUARANTINE.name).to_pylist()
-        found.append(([[row["record_id"], row.get("content_id"), row.get("attempt_key")] for row in rows], rows[0]["raw"]))
+        found.append(([[row["record_id"], row.get("content_id"), row.get("bundle_key")] for row in rows], rows[0]["raw"]))
     assert found[0][0] == found[1][0]
     assert found[0][1] != found[1][1]
 
@@ -278,10 +278,7 @@ def test_a_full_disk_is_one_clear_line_and_costs_nothing(tmp_path: Path) -> None
 
 
 def test_what_was_stored_is_what_the_attempt_is_made_from(workspace: Workspace) -> None:
-    from pipelines.landing.format import StoredRecord
-
     land(workspace, [write_lines(workspace.folder / "log.jsonl", [call(1)])])
     (row,) = workspace.lake.read(RECORDS.name).to_pylist()
-    attempt = by_name(row["format"]).attempt([StoredRecord(record_id=row["record_id"], raw=row["raw"])])
-    assert attempt.record_ids == [row["record_id"]]
+    (attempt,) = attempts(by_name(row["format"]), json.loads(row["raw"]))
     assert attempt.turns[-1]["content"] == "ORDER: 1"

@@ -73,7 +73,7 @@ def story(tmp_path: Path) -> Workspace:
 
 
 def group_of(workspace: Workspace, task: str) -> tuple[str, list[str]]:
-    key = workspace.identity.task_key("sums", task, None)
+    key = workspace.identity.task_key("sums", task)
     rows = [row for row in workspace.lake.read(GROUPS.name).to_pylist() if row["task_key"] == key]
     return rows[0]["group_id"], sorted(row["trajectory_id"] for row in rows)
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import LakeError
+from pipelines.landing.spelling import turn_id
 from pipelines.schemas import DUPLICATES, RECORDS, TRAJECTORIES
-from pipelines.trajectories import build, said
+from pipelines.trajectories import build
 from pipelines.workspace import Workspace
 from tests.conftest import make_workspace
 from tests.deliver import NOON, call, deliver, rows_of
@@ -51,9 +51,10 @@ def test_an_attempt_becomes_one_row_in_uniform_words(workspace: Workspace) -> No
         ("assistant", True, 1),
     ]
     assert [entry["token_ids"] for entry in calls] == [[4, 5], [4, 5]]
-    assert row["trajectory_id"] == workspace.identity.of("trajectory", workspace.identity.of("attempt", "recorder", "a"))
-    assert row["task_key"] == workspace.identity.task_key("sums", "1", None)
-    assert row["context_key"] == workspace.identity.context_key("Add.", None, None)
+    assert row["trajectory_id"] == workspace.identity.of("trajectory", workspace.identity.of("bundle", "recorder", "a"), "")
+    assert row["task_key"] == workspace.identity.task_key("sums", "1")
+    said_first = turn_id(workspace.identity, {"role": "system", "content": "Add."})
+    assert row["context_key"] == workspace.identity.context_key([said_first])
     assert (row["policy_family"], row["policy_version"], row["exact_tokens"]) == ("nightshift-agent", "nightshift-agent@0", True)
     assert (row["num_turns"], row["num_sampled_turns"], row["num_sampled_tokens"]) == (5, 2, 4)
     assert len(row["record_ids"]) == 2
@@ -132,24 +133,29 @@ def test_a_source_maps_served_models_to_policies_and_names_the_harness(tmp_path:
     }
 
 
-def test_a_damaged_record_is_named(workspace: Workspace) -> None:
+def test_a_record_that_cannot_be_read_stops_nobody_else_and_is_named(workspace: Workspace) -> None:
     deliver(workspace, [call("a")])
     (record,) = workspace.lake.read(RECORDS.name).to_pylist()
-    torn = {**record, "record_id": "rec_torn", "content_id": "con_torn", "attempt_key": "att_torn", "raw": "{"}
+    torn = {**record, "record_id": "rec_torn", "content_id": "con_torn", "bundle_key": "bun_torn", "raw": "{"}
     workspace.lake.append(RECORDS.name, pa.Table.from_pylist([torn], schema=RECORDS.schema))
-    with pytest.raises(LakeError, match="rec_torn"):
-        build(workspace)
+    built = build(workspace)
+    assert (built.trajectories, built.unreadable) == (1, 1)
+    (left,) = rows_of(workspace, DUPLICATES.name)
+    assert (left["record_id"], left["kind"], left["trajectory_id"]) == ("rec_torn", "unreadable", None)
+    assert "unexpected end" in left["detail"]
+    assert build(workspace).why_nothing is not None
 
 
 def test_equal_answers_have_equal_content_whatever_their_call_ids(workspace: Workspace) -> None:
-    def tool_turns(call_id: str, arguments: str) -> list[dict]:
-        function = {"name": "look", "arguments": arguments}
-        asked = {"role": "assistant", "content": None, "sampled": True, "call": 0}
-        asked["tool_calls"] = [{"id": call_id, "type": "function", "function": function}]
-        return [asked, {"role": "tool", "content": "7", "tool_call_id": call_id, "sampled": False, "call": None}]
+    def with_tool(attempt: str, call_id: str, arguments: str) -> dict:
+        wants = {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
+        message = {"role": "assistant", "content": None, "tool_calls": [wants]}
+        return call(attempt, response={"message": message, "finish_reason": "tool_calls"})
 
-    assert said(tool_turns("x", "{}")) == said(tool_turns("y", "{}"))
-    assert said(tool_turns("x", "{}")) != said(tool_turns("x", '{"a":1}'))
+    deliver(workspace, [with_tool("a", "x", "{}"), with_tool("b", "y", "{ }"), with_tool("c", "x", '{"a":1}')])
+    build(workspace)
+    rows = rows_of(workspace, TRAJECTORIES.name)
+    assert len({row["content_id"] for row in rows}) == 2
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])

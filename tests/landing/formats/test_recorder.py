@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
-from pipelines.landing.format import Attempt, BadRecord, SourceRecord, StoredRecord
+from pipelines.landing.format import Attempt, BadRecord, SourceRecord, asked
 from pipelines.landing.recorder import Recorder
-from tests.landing.lines import call, write_lines
+from tests.landing.lines import attempts, call, line, stored, write_lines
+
+FORMAT = Recorder()
+FILES = [line(call(1)) + line(call(2)), line(call(1))[:70], b"{torn\n" + line(call(1))]
+FOLDERS: set[str] = set()
 
 
 def attempt_of(*values: dict[str, Any]) -> Attempt:
-    stored = [StoredRecord(record_id=f"rec-{value['call_id']}", raw=orjson.dumps(value).decode()) for value in values]
-    return Recorder().attempt(stored)
+    (attempt,) = [attempt for attempt in attempts(Recorder(), *values) if attempt.ref == ""]
+    return attempt
 
 
 def test_one_call_becomes_an_attempt_with_exact_tokens() -> None:
@@ -42,8 +46,10 @@ def test_one_call_becomes_an_attempt_with_exact_tokens() -> None:
         2,
         "nightshift-order-desk@0",
     )
-    assert attempt.system == "Reply with the order number."
-    assert attempt.request == [["user", "Where is 6?"]]
+    system, request = asked(attempt.turns)
+    assert [turn["content"] for turn in system] == ["Reply with the order number."]
+    assert [(turn["role"], turn["content"]) for turn in request] == [("user", "Where is 6?")]
+    assert (attempt.num_prompt_tokens, attempt.num_reply_tokens, attempt.num_gaps) == (3, 2, 0)
     assert attempt.ended_at is not None and attempt.ended_at.isoformat() == "2026-11-20T10:00:01+00:00"
 
 
@@ -89,13 +95,13 @@ def test_calls_that_extend_each_other_are_one_chain_of_turns_in_any_order_of_del
     ]
     assert expected.turns[1]["reasoning"] == "I should look."
     assert expected.turns[1]["tool_calls"][0]["function"]["arguments"] == '{"order":5}'
-    assert expected.record_ids == ["rec-c0", "rec-c1", "rec-c2"]
+    assert expected.record_ids == ["rec-0", "rec-1", "rec-2"]
     for seed in range(5):
         random.Random(seed).shuffle(values)
-        assert attempt_of(*values) == expected
+        assert dataclasses.replace(attempt_of(*values), record_ids=expected.record_ids) == expected
 
 
-def test_a_call_beside_the_chain_keeps_its_entry_and_has_no_turn() -> None:
+def test_a_call_beside_the_chain_is_an_attempt_of_its_own() -> None:
     values = chain()
     summary = call(
         1,
@@ -105,10 +111,11 @@ def test_a_call_beside_the_chain_keeps_its_entry_and_has_no_turn() -> None:
         request={"messages": [{"role": "user", "content": "Summarise."}]},
         response={"message": {"role": "assistant", "content": "Short."}, "finish_reason": "stop"},
     )
-    attempt = attempt_of(*values, summary)
-    assert [entry["call_id"] for entry in attempt.calls] == ["c0", "c1", "side", "c2"]
-    assert [turn["call"] for turn in attempt.turns if turn["sampled"]] == [0, 1, 3]
-    assert "Short." not in [turn["content"] for turn in attempt.turns]
+    main, side = sorted(attempts(Recorder(), *values, summary), key=lambda attempt: attempt.ref)
+    assert [entry["call_id"] for entry in main.calls] == ["c0", "c1", "c2"]
+    assert [turn["call"] for turn in main.turns if turn["sampled"]] == [0, 1, 2]
+    assert [turn["content"] for turn in side.turns] == ["Summarise.", "Short."]
+    assert (side.parent_ref, side.outcome, side.num_gaps) == (None, None, 0)
 
 
 def test_an_example_turn_in_the_prompt_is_not_sampled() -> None:
@@ -119,7 +126,7 @@ def test_an_example_turn_in_the_prompt_is_not_sampled() -> None:
     ]
     attempt = attempt_of(call(1, request={"messages": messages}))
     assert [turn["sampled"] for turn in attempt.turns] == [False, False, False, True]
-    assert len(attempt.request) == 3
+    assert len(asked(attempt.turns)[1]) == 3 and attempt.num_gaps == 0
 
 
 def test_a_failed_last_call_is_a_fault_and_no_outcome() -> None:
@@ -129,7 +136,7 @@ def test_a_failed_last_call_is_a_fault_and_no_outcome() -> None:
     assert attempt.fault == "timeout"
     assert attempt.outcome is None
     assert len(attempt.calls) == 2
-    assert [turn["role"] for turn in attempt.turns] == ["user", "assistant", "tool", "assistant"]
+    assert [turn["role"] for turn in attempt.turns] == ["user", "assistant", "tool", "assistant", "user"]
 
 
 def test_an_attempt_that_only_failed_keeps_what_was_asked() -> None:
@@ -147,11 +154,11 @@ def test_calls_of_two_versions_have_no_version() -> None:
 def test_a_call_that_was_logged_again_counts_once() -> None:
     value = call(1)
     later = {**value, "ended_at": "2026-11-20T10:00:09Z", "outcome": 1.0}
-    stored = [StoredRecord(record_id=name, raw=orjson.dumps(one).decode()) for name, one in (("b", later), ("a", value))]
-    attempt = Recorder().attempt(stored)
+    bundle = Recorder().attempts(stored(Recorder(), later, value))
+    (attempt,) = bundle.attempts
     assert len(attempt.calls) == 1
-    assert attempt.outcome_units == 1_000_000
-    assert attempt.record_ids == ["a", "b"]
+    assert attempt.outcome == 1.0
+    assert attempt.record_ids == ["rec-0"] and bundle.left == {"rec-1": ("", "superseded")}
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,21 @@ import json
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import orjson
 import pytest
 
 from pipelines.landing import registry
-from pipelines.landing.format import Attempt, BadRecord, SourceRecord, StoredRecord
+from pipelines.landing.format import Attempt, BadRecord, SourceRecord
 from pipelines.landing.tau_bench import TauBench
-from tests.landing.lines import item
+from tests.landing.lines import attempts, item
+
+FORMAT = TauBench()
+FILES = [json.dumps([item(1)]).encode(), json.dumps([item(1)], indent=2).encode(), json.dumps([item(1)]).encode()[:400]]
+FOLDERS = {"tau_bench"}
 
 
 def attempt_of(value: object) -> Attempt:
-    return TauBench().attempt([StoredRecord(record_id="r", raw=orjson.dumps(value).decode())])
+    (attempt,) = attempts(TauBench(), value)
+    return attempt
 
 
 def test_the_simulated_user_is_never_sampled() -> None:
@@ -34,7 +38,7 @@ def test_the_simulated_user_is_never_sampled() -> None:
     assert (attempt.turns[3]["tool_call_id"], attempt.turns[3]["name"]) == ("call_1", "look_up")
     assert len(attempt.calls) == 2 and not attempt.exact_tokens and attempt.num_sampled_tokens == 0
     assert (attempt.task_id, attempt.attempt, attempt.model, attempt.policy_version) == ("1", 1, None, None)
-    assert (attempt.outcome_units, attempt.outcome_source, attempt.fault) == (500_000, "reward", None)
+    assert (attempt.outcome, attempt.outcome_source, attempt.fault) == (0.5, "reward", None)
 
 
 def test_an_errored_row_is_a_fault_and_no_failed_attempt() -> None:
@@ -54,11 +58,11 @@ def test_the_published_file_reads_as_its_authors_say(shared_logs: Path) -> None:
     path = shared_logs / "tau_bench" / "sierra_gpt-4o-airline.json"
     format = registry.detect(path)
     assert format is not None and format.name == "tau_bench"
-    outcomes: dict[str | None, Counter[int | None]] = defaultdict(Counter)
+    outcomes: dict[str | None, Counter[float | None]] = defaultdict(Counter)
     for piece in format.split(path):
         assert isinstance(piece, SourceRecord)
-        attempt = format.attempt([StoredRecord(record_id="r", raw=piece.content.decode())])
-        outcomes[attempt.task_id][attempt.outcome_units] += 1
-    passed = [found[1_000_000] for found in outcomes.values()]
+        (attempt,) = attempts(format, piece.value)
+        outcomes[attempt.task_id][attempt.outcome] += 1
+    passed = [found[1.0] for found in outcomes.values()]
     assert {found.total() for found in outcomes.values()} == {4}
     assert (len(passed), passed.count(4), passed.count(0)) == (50, 10, 14)

@@ -1,0 +1,51 @@
+"""A stretch of bytes and what a format reads off it -> a record, or a bad record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.ids import canonical_json
+from pipelines.landing.decoding import BadPieceError, Facts, decode
+from pipelines.landing.format import BadRecord, SourceRecord
+
+FactsOf = Callable[[Any], Facts]
+"""Reads one decoded value, or raises BadPieceError where it is no record of the format."""
+
+
+def piece(raw: bytes, line: int, begin: int, facts: FactsOf) -> SourceRecord | BadRecord:
+    """The record that these bytes are."""
+    try:
+        return record(raw, line, begin, facts)
+    except BadPieceError as problem:
+        return bad(raw, line, begin, problem)
+
+
+def record(raw: bytes, line: int, begin: int, facts: FactsOf) -> SourceRecord:
+    """The record that these bytes are, or BadPieceError."""
+    value, content = decode(raw)
+    return made(facts(value), value, content, line=line, begin=begin, end=begin + len(raw))
+
+
+def made(read: Facts, value: Any, content: bytes | None = None, *, line: int, begin: int, end: int) -> SourceRecord:
+    """A record from a value that is decoded already; `content` None: the value's canonical JSON (no text of its own to keep)."""
+    if read.value is not None:
+        value, content = read.value, None
+    return SourceRecord(
+        line=line,
+        byte_start=begin,
+        byte_end=end,
+        value=value,
+        content=canonical_json(value) if content is None else content,
+        vendor_id=read.vendor_id,
+        bundle_ref=read.bundle_ref,
+        time=read.time,
+        skip_reason=read.skip_reason,
+    )
+
+
+def bad(raw: bytes, line: int, begin: int, problem: BadPieceError) -> BadRecord:
+    """These bytes as a bad record."""
+    return BadRecord(
+        line=line, byte_start=begin, byte_end=begin + len(raw), reason=problem.reason, detail=problem.detail, raw=raw
+    )

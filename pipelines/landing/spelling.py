@@ -1,0 +1,63 @@
+"""Identities of what a record says, taken before redaction and found again after it.
+
+A turn's `id` is who said what: role, text, the names and arguments of its calls; not the ids of calls, which differ between
+equal answers, and not the reasoning, which many harnesses leave out when they send an answer back (that is `reasoning_id`).
+Text counts without white space around it and arguments by their meaning, since frameworks write both anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from pipelines.ids import Identity, canonical_json
+from pipelines.landing.format import Spelled
+
+
+def turn_id(identity: Identity, turn: dict[str, Any]) -> str:
+    """Who said what."""
+    role = "system" if turn["role"] == "developer" else turn["role"]
+    content = turn.get("content")
+    calls = [_call(call) for call in turn.get("tool_calls") or ()]
+    said = content.strip() if isinstance(content, str) else content or ""
+    return identity.of("turn", canonical_json([role, said, calls, None if role == "tool" else turn.get("name")]))
+
+
+def reasoning_id(identity: Identity, turn: dict[str, Any]) -> str | None:
+    """Of a turn's reasoning; None where it has none."""
+    reasoning = turn.get("reasoning")
+    return None if not reasoning else identity.of("turn", "reasoning", canonical_json(reasoning))
+
+
+def identities(identity: Identity, spelled: Spelled) -> dict[str, Any]:
+    """The identities of a record's turns, tools, task id and snapshot; JSON types only, null where it has none."""
+    return {
+        "turns": [[turn_id(identity, turn), reasoning_id(identity, turn)] for turn in spelled.turns],
+        "tools": None if spelled.tools is None else identity.tools_id(spelled.tools),
+        "task_id": None if spelled.task_id is None else identity.name_id(spelled.task_id),
+        "snapshot": None if spelled.snapshot is None else identity.name_id(spelled.snapshot),
+    }
+
+
+def with_identities(identity: Identity, spelled: Spelled, stored: dict[str, Any] | None) -> dict[str, Any]:
+    """Give every turn its `id` and `reasoning_id`, and return the record's identities.
+
+    `stored` are those that landing kept since redaction changed the record; None: the text is as it was logged. Where a
+    mended parser reads other turns than landing did, the stored ones fit no more and those of the redacted text stand.
+    """
+    computed = identities(identity, spelled) if stored is None or len(stored["turns"]) != len(spelled.turns) else stored
+    for turn, (said, reasoned) in zip(spelled.turns, computed["turns"], strict=True):
+        turn["id"], turn["reasoning_id"] = said, reasoned
+    return computed
+
+
+def _call(call: dict[str, Any]) -> list[Any]:
+    function = call.get("function") or {}
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            arguments = arguments.strip()
+    return [function.get("name"), arguments]
