@@ -24,10 +24,19 @@ from typing import Any
 from pipelines.errors import UnknownFormatError
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
+from pipelines.landing.openai_chat import OpenAIChat
+from pipelines.landing.openai_stream import OpenAIStream
+from pipelines.landing.openhands_completions import OpenHandsCompletions
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
 
-FORMATS: tuple[LogFormat, ...] = (Recorder(), TauBench())
+FORMATS: tuple[LogFormat, ...] = (
+    OpenAIChat(),
+    OpenAIStream(),
+    OpenHandsCompletions(),
+    Recorder(),
+    TauBench(),
+)
 
 
 def by_name(name: str) -> LogFormat:
