@@ -178,6 +178,16 @@ GROUPS = TableSpec(
     landing_columns=("sealed_night",),
 )
 
+STALE = TableSpec(
+    "groups/stale",
+    _schema(
+        group_id=pa.string(),  # a sealed group that a replay took the ground from: it is scored and trained no more
+        reason=pa.string(),  # one of reasons.STALE_REASONS
+    ),
+    key=("group_id",),
+    statistics=("group_id",),
+)
+
 WANTED = TableSpec(
     "groups/wanted",
     _schema(
@@ -389,6 +399,7 @@ TABLES: dict[str, TableSpec] = {
         DUPLICATES,
         SPLITS,
         GROUPS,
+        STALE,
         WANTED,
         JUDGEMENTS,
         VERDICTS,
