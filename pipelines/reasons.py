@@ -57,6 +57,7 @@ LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of 
     "trained",  # in the batch of this night
     "consumed",  # in a batch of an earlier night
     "no_siblings",  # in no sealed group
+    "stale_group",  # a replay changed or removed a member of its group
     "no_spread",  # all rewards of its group are equal
     "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
     "no_verdict",  # its siblings have a verdict and it has none
@@ -65,6 +66,10 @@ LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of 
     "lane_off",  # its lane is not in training.lanes
     "not_passed",  # sft takes winners only
     "all_fail",
+)
+STALE_REASONS = (  # why a sealed group trains no more
+    "member_changed",  # a replay made another row of a member
+    "member_removed",  # a replay made no such trajectory any more
 )
 WANTED_REASONS = ("no_siblings", "no_spread")
 REWARD_REASONS = ("no_verdict", "no_score", "verifier_failed", "judge_failed", "harness_fault")

@@ -58,6 +58,35 @@ class Built(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Replayed(Report):
+    """Stage 2 again, by parsers that were mended: what would change, or did where `applied`."""
+
+    applied: bool
+    bundles: int
+    """Bundles that were read again."""
+    added: int
+    """Trajectories that there were none of before."""
+    changed: int
+    removed: int
+    unchanged: int
+    columns: dict[str, int]
+    """Columns that differ, with the number of trajectories in which they do."""
+    readable: int
+    """Records of bundles that could not be read and can be now."""
+    unreadable: int
+    """Records of bundles that cannot be read."""
+    stale_groups: list[str]
+    """Sealed groups that hold a changed or removed member."""
+    stale_rewards: int
+    """Rewards of those groups."""
+    checkpoints: list[dict[str, object]]
+    """Checkpoints that learned from those groups ({checkpoint, policy_version, night, through}); they keep citing the batches
+    that they used."""
+    redacted: dict[str, int] = field(default_factory=dict)
+    """Records and pieces that a changed rule set redacts anew, by table."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sealed(Report):
     """Stage 3, sealing."""
 

@@ -87,6 +87,7 @@ TRAJECTORIES = TableSpec(
         bundle_key=pa.string(),  # of its records
         day=pa.string(),  # UTC day of the attempt's last record
         format=pa.string(),
+        parser_version=pa.int32(),  # of the parser that made this row; `nightshift replay` looks for those that are behind
         harness=pa.string(),  # scope of task ids
         task_id=pa.string(),  # the log's own, null where it has none
         task_key=pa.string(),
@@ -135,6 +136,7 @@ DUPLICATES = TableSpec(
         kind=pa.string(),  # one of reasons.DUPLICATE_KINDS
         detail=pa.string(),  # of `unreadable`: what was wrong; else null
         similarity=pa.float64(),  # 1.0 where exact, null where it is no copy
+        parser_version=pa.int32(),  # of the parser that read its bundle, or failed to
         day=pa.string(),
     ),
     key=("record_id",),
@@ -174,6 +176,16 @@ GROUPS = TableSpec(
     key=("group_id", "trajectory_id"),
     statistics=("group_id", "trajectory_id", "task_key", "day", "window"),
     landing_columns=("sealed_night",),
+)
+
+STALE = TableSpec(
+    "groups/stale",
+    _schema(
+        group_id=pa.string(),  # a sealed group that a replay took the ground from: it is scored and trained no more
+        reason=pa.string(),  # one of reasons.STALE_REASONS
+    ),
+    key=("group_id",),
+    statistics=("group_id",),
 )
 
 WANTED = TableSpec(
@@ -387,6 +399,7 @@ TABLES: dict[str, TableSpec] = {
         DUPLICATES,
         SPLITS,
         GROUPS,
+        STALE,
         WANTED,
         JUDGEMENTS,
         VERDICTS,

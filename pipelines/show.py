@@ -112,6 +112,35 @@ def quarantine(content: list[dict[str, Any]]) -> None:
     rows(content)
 
 
+def replayed(content: dict[str, Any]) -> None:
+    """What a replay would change, or did."""
+    if content["why_nothing"] and not content["redacted"]:
+        console.print(content["why_nothing"])
+        return
+    table(
+        f"Bundles read again: {content['bundles']}",
+        ["trajectories", "number"],
+        [(kind, content[kind]) for kind in ("added", "changed", "removed", "unchanged")],
+        numbers=["number"],
+    )
+    if content["columns"]:
+        table("\nWhat is different", ["column", "trajectories"], list(content["columns"].items()), numbers=["trajectories"])
+    rests = {
+        "records that can be read now": content["readable"],
+        "records that cannot": content["unreadable"],
+        "groups that fall stale": len(content["stale_groups"]),
+        "their rewards": content["stale_rewards"],
+        "checkpoints that learned from them": [entry["policy_version"] for entry in content["checkpoints"]],
+        "redacted anew": content["redacted"],
+    }
+    console.print()
+    fields(rests)
+    if content["checkpoints"]:
+        console.print("\nThose checkpoints keep citing the batches that they used.")
+    told = "Derived again. Older versions of the tables stay readable until vacuum." if content["applied"] else ""
+    console.print(f"\n{told or 'Nothing was written. Next: the same command with --apply'}")
+
+
 def lanes(content: dict[str, Any]) -> None:
     """Counts per lane and reason."""
     if not content["lanes"]:

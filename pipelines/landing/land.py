@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,9 @@ def survey(
 
 
 @dataclass
-class _Landing:
+class Landing:
+    """Lands files and counts what came of them; `write` False: only counts."""
+
     workspace: Workspace
     day: str
     write: bool
@@ -78,6 +80,12 @@ class _Landing:
             self._from(position, shown, format, app_id, advance)
         except ReadWholeError:
             self._from(offsets.Position(file.path), shown, format, app_id, advance)
+
+    def again(self, identified: Iterable[Chunk], shown: str, format: LogFormat) -> None:
+        """Land pieces that were read before and could not be; how far their file is read does not change."""
+        for chunk in identified:
+            self._quarantine({record_id: (shown, bad) for record_id, bad in chunk.bad.items()}, format)
+            self._records(chunk, shown, format, None, 0)
 
     def unknown(self, file: SourceFile) -> None:
         """One quarantine row for a file that no format recognises."""
@@ -107,7 +115,7 @@ class _Landing:
             self._records(chunk, shown, format, app_id, position.sequence)
             self.waiting += chunk.unfinished
 
-    def _records(self, chunk: Chunk, shown: str, format: LogFormat, app_id: str, sequence: int) -> None:
+    def _records(self, chunk: Chunk, shown: str, format: LogFormat, app_id: str | None, sequence: int) -> None:
         def row(record_id: str) -> tuple[dict[str, Any], Counter[str]]:
             return self._record_row(record_id, chunk.records[record_id], shown, format)
 
@@ -230,7 +238,7 @@ class _Missing:
 
 
 def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None, day: str | None, *, write: bool) -> Landed:
-    landing = _Landing(workspace, _checked_day(day), write)
+    landing = Landing(workspace, _checked_day(day), write)
     files, problems = find(workspace, paths, format)
     formats: Counter[str] = Counter()
     with bar("landing", sum(file.size for file in files)) as advance:
@@ -261,7 +269,7 @@ def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None,
     )
 
 
-def _why_nothing(workspace: Workspace, landing: _Landing, paths: Sequence[Path] | None, formats: Counter[str]) -> str | None:
+def _why_nothing(workspace: Workspace, landing: Landing, paths: Sequence[Path] | None, formats: Counter[str]) -> str | None:
     if landing.records or landing.skipped or landing.quarantined:
         return None
     if paths is None and not workspace.config.sources:
