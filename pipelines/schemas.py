@@ -87,6 +87,7 @@ TRAJECTORIES = TableSpec(
         bundle_key=pa.string(),  # of its records
         day=pa.string(),  # UTC day of the attempt's last record
         format=pa.string(),
+        parser_version=pa.int32(),  # of the parser that made this row; `nightshift replay` looks for those that are behind
         harness=pa.string(),  # scope of task ids
         task_id=pa.string(),  # the log's own, null where it has none
         task_key=pa.string(),
@@ -135,6 +136,7 @@ DUPLICATES = TableSpec(
         kind=pa.string(),  # one of reasons.DUPLICATE_KINDS
         detail=pa.string(),  # of `unreadable`: what was wrong; else null
         similarity=pa.float64(),  # 1.0 where exact, null where it is no copy
+        parser_version=pa.int32(),  # of the parser that read its bundle, or failed to
         day=pa.string(),
     ),
     key=("record_id",),

@@ -31,6 +31,9 @@ from pipelines.workspace import Workspace
 SLICE_BYTES = 64 << 20
 """Stored text that is built at once; what is made of it takes several times as much memory."""
 
+SLICE_BUNDLES = 2_000
+"""Bundles that are built at once: a commit that replaces rows names each of them."""
+
 UNREADABLE = "unreadable"
 
 UNKNOWN_POLICY = "unknown"
@@ -41,8 +44,8 @@ def build(workspace: Workspace, days: Sequence[str] | None = None) -> Built:
     """Make the trajectories of every bundle with an unaccounted record, and of all bundles of `days` (YYYY-MM-DD) besides.
 
     A record is unaccounted where it is in no trajectory and no duplicate, or in both. Bundles that are new are appended,
-    slice by slice, so that memory does not grow with the log; those that were built before are replaced together with
-    their days, whose other rows stay as they are. A bundle that its parser cannot read ends in trajectories/duplicates as
+    slice by slice, so that memory does not grow with the log; of those that were built before the rows are replaced, on
+    whatever days they lie. A bundle that its parser cannot read ends in trajectories/duplicates as
     `unreadable` and stops nobody else.
     """
     unaccounted = workspace.queries.run("trajectories/unaccounted")
@@ -52,30 +55,30 @@ def build(workspace: Workspace, days: Sequence[str] | None = None) -> Built:
         return Built(
             days=[], trajectories=0, duplicates=0, faults=0, why_nothing="every record that landed is in a trajectory already"
         )
-    built = _Building(workspace)
+    built = Building(workspace)
     bundles = touched.to_pylist()
-    for bundle_keys in _slices([row for row in bundles if not row["built"]]):
+    for bundle_keys in slices([row for row in bundles if not row["built"]]):
         built.add(bundle_keys)
-    for bundle_keys in _slices([row for row in bundles if row["built"]]):
+    for bundle_keys in slices([row for row in bundles if row["built"]]):
         built.replace(bundle_keys)
     return built.report()
 
 
-def _slices(bundles: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
-    """Bundle keys in portions of about SLICE_BYTES of stored records."""
+def slices(bundles: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    """Bundle keys in portions of about SLICE_BYTES of stored records, in the order given ({bundle_key, num_bytes})."""
     portion: list[str] = []
     num_bytes = 0
     for bundle in bundles:
         portion.append(bundle["bundle_key"])
         num_bytes += bundle["num_bytes"]
-        if num_bytes >= SLICE_BYTES:
+        if num_bytes >= SLICE_BYTES or len(portion) >= SLICE_BUNDLES:
             yield portion
             portion, num_bytes = [], 0
     if portion:
         yield portion
 
 
-class _Building:
+class Building:
     """Builds slices of bundles and counts what came of them."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -87,7 +90,7 @@ class _Building:
 
     def add(self, bundle_keys: list[str]) -> None:
         """Bundles that no trajectory is made of yet: their rows are appended, unless another build was first."""
-        rows = self._rows(bundle_keys)
+        rows = self.rows(bundle_keys)
 
         def missing(table: str) -> Callable[[Snapshot], pa.Table]:
             def compute(snapshot: Snapshot) -> pa.Table:
@@ -103,23 +106,15 @@ class _Building:
         self._count(rows, {row["day"] for row in rows[TRAJECTORIES.name]})
 
     def replace(self, bundle_keys: list[str]) -> None:
-        """Bundles that trajectories were made of before: the days that they leave and those that they enter are written anew."""
-        rows = self._rows(bundle_keys)
+        """Bundles that trajectories were made of before: their rows are replaced, on the days that they leave and enter."""
         asked = pa.table({"bundle_key": pa.array(bundle_keys, pa.string())})
         left = self.workspace.queries.run("trajectories/days_of_bundles", tables={"asked": asked}).column("day").to_pylist()
-        days = sorted({*left, *(row["day"] for kept in rows.values() for row in kept)})
-
-        def rebuilt(table: str) -> Callable[[Snapshot], pa.Table]:
-            def compute(snapshot: Snapshot) -> pa.Table:
-                others = ds.field("day").isin(days) & ~ds.field("bundle_key").isin(bundle_keys)
-                kept = snapshot.read(filter=others)
-                return pa.concat_tables([kept, pa.Table.from_pylist(rows[table], schema=TABLES[table].schema)])
-
-            return compute
-
+        rows = self.rows(bundle_keys)
         for table in (TRAJECTORIES.name, DUPLICATES.name):
-            self.versions[table] = self.workspace.lake.replace_computed(table, days, rebuilt(table)).version
-        self._count(rows, set(days))
+            made = pa.Table.from_pylist(rows[table], schema=TABLES[table].schema)
+            commit = self.workspace.lake.replace_rows(table, "bundle_key", bundle_keys, lambda _, made=made: made)
+            self.versions[table] = commit.version
+        self._count(rows, {*left, *(row["day"] for kept in rows.values() for row in kept)})
 
     def report(self) -> Built:
         """What was built."""
@@ -139,7 +134,7 @@ class _Building:
         self.faults += sum(1 for row in rows[TRAJECTORIES.name] if row["fault"] is not None)
         self.unreadable += sum(1 for row in rows[DUPLICATES.name] if row["kind"] == UNREADABLE)
 
-    def _rows(self, bundle_keys: list[str]) -> dict[str, list[dict[str, Any]]]:
+    def rows(self, bundle_keys: list[str]) -> dict[str, list[dict[str, Any]]]:
         """Rows of both tables, each sorted by id."""
         asked = pa.table({"bundle_key": pa.array(bundle_keys, pa.string())})
         records = self.workspace.queries.run("trajectories/bundles", tables={"asked": asked})
@@ -168,6 +163,7 @@ def bundle_rows(
 
     `records`: rows of sql/trajectories/bundles.sql; `source` the configured source of their log, None where there is none.
     """
+    parser_version = registry.by_name(records[0]["format"]).parser_version
     standing = [record for record in records if record["record_id"] == record["stands"]]
     copies = Counter(record["stands"] for record in records)
     try:
@@ -175,7 +171,7 @@ def bundle_rows(
         trajectories = [read.row(attempt, copies) for attempt in read.bundle.attempts]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError) as problem:
         detail = f"{type(problem).__name__}: {problem}"[:300]
-        return [], [_duplicate(record, bundle_key, None, UNREADABLE, detail=detail) for record in records]
+        return [], [_duplicate(record, bundle_key, None, UNREADABLE, parser_version, detail=detail) for record in records]
     by_record = {record_id: row for row in trajectories for record_id in row["record_ids"]}
     by_ref = {attempt.ref: row for attempt, row in zip(read.bundle.attempts, trajectories, strict=True)}
     duplicates = []
@@ -190,12 +186,18 @@ def bundle_rows(
             kind = "exact"
             ref = read.bundle.left.get(record["stands"], (None, ""))[0]
             stands_for = by_record.get(record["stands"]) or (by_ref[ref] if ref is not None else None)
-        duplicates.append(_duplicate(record, bundle_key, stands_for, kind))
+        duplicates.append(_duplicate(record, bundle_key, stands_for, kind, parser_version))
     return trajectories, duplicates
 
 
 def _duplicate(
-    record: Mapping[str, Any], bundle_key: str, trajectory: Mapping[str, Any] | None, kind: str, *, detail: str | None = None
+    record: Mapping[str, Any],
+    bundle_key: str,
+    trajectory: Mapping[str, Any] | None,
+    kind: str,
+    parser_version: int,
+    *,
+    detail: str | None = None,
 ) -> dict[str, Any]:
     return {
         "record_id": record["record_id"],
@@ -204,6 +206,7 @@ def _duplicate(
         "kind": kind,
         "detail": detail,
         "similarity": 1.0 if kind == "exact" else None,
+        "parser_version": parser_version,
         "day": record["day"] if trajectory is None else trajectory["day"],
     }
 
@@ -248,6 +251,7 @@ class _Read:
             "bundle_key": self.bundle_key,
             "day": max(self.days[record_id] for record_id in attempt.record_ids),
             "format": self.format.name,
+            "parser_version": self.format.parser_version,
             "harness": harness,
             "task_id": attempt.task_id,
             "task_key": task_key,

@@ -1,12 +1,16 @@
 """The door to Delta: the only module that imports deltalake.
 
-Three ways to write, each safe to be killed and to be repeated:
+Ways to write, each safe to be killed and to be repeated:
 
 - `append_computed`: read, compute what is missing, append; commits of one table are serialised, so two writers cannot
   both add the same row. `Transaction` alone does not stop a replay in Delta: the sequence is read from the handle, and
   the write goes through that same handle, so a racing writer is refused, re-reads, and finds the work done.
 - `replace_computed`: rebuild the rows of some partitions in one commit, recomputed after a lost race.
-- `erase` is not here yet: nothing deletes single rows.
+- `replace_rows`: the same for the rows that some ids name, whatever partitions they lie in; the engine copies the other rows
+  of their files by itself, so memory grows with the rows that are replaced and not with their days.
+
+What was replaced stays readable as an older version until `vacuum`. A table that an older nightshift made gets the columns
+that it lacks with the first write, and is read with nulls until then.
 
 Statistics in the Delta log outlive a delete, so only the id and day columns of a table get any (schemas.TableSpec).
 """
@@ -22,7 +26,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from pipelines.errors import LakeConflictError, LakeError
@@ -37,6 +41,9 @@ SERIAL = "nightshift/serial"
 
 MAX_TRIES = 20
 """Lost races before a write gives up: each loser waits for nothing but a re-read, and 20 losses in a row were never seen."""
+
+ORPHAN_HOURS = 24
+"""A data file that no version names and that is older was left by a writer that was killed, not by one that is at work."""
 
 _PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.:|@-]+")
 
@@ -125,7 +132,9 @@ class Lake:
         """
         spec = TABLES[name]
         for _ in range(MAX_TRIES):
-            handle = self.handle(name) or self._create(spec)
+            handle = self._grown(spec)
+            if handle is None:
+                continue
             snapshot = Snapshot(spec, handle, (handle.transaction_version(app_id) or 0) if app_id else 0)
             computed = compute(snapshot)
             rows, sequence = computed if isinstance(computed, tuple) else (computed, None)
@@ -165,17 +174,32 @@ class Lake:
 
     def replace_computed(self, name: str, values: Sequence[str], compute: Callable[[Snapshot], pa.Table]) -> Commit:
         """Replace the rows of some partitions (TableSpec.partition in `values`) by what `compute` returns, in one commit."""
-        spec = TABLES[name]
-        if spec.partition is None:
+        partition = TABLES[name].partition
+        if partition is None:
             raise LakeError(f"table {name} has no partition column to replace by")
+        return self.replace_rows(name, partition, values, compute)
+
+    def replace_rows(
+        self, name: str, column: str, values: Sequence[str], compute: Callable[[Snapshot], pa.Table | None]
+    ) -> Commit:
+        """Replace the rows whose `column` (a day or an id) is in `values` by what `compute` returns, in one commit.
+
+        Every returned row must have one of the values too. None: nothing is changed. Like in `append_computed`, `compute`
+        may be called several times.
+        """
+        spec = TABLES[name]
         for value in values:
             if not _PLAIN_VALUE.fullmatch(value):
-                raise LakeError(f"table {name}: {value!r} is no partition value")
+                raise LakeError(f"table {name}: {value!r} is no value to replace by")
         listed = ", ".join(f"'{value}'" for value in sorted(set(values)))
-        predicate = f"{spec.partition} IN ({listed})"
+        predicate = f"{column} IN ({listed})"
         for _ in range(MAX_TRIES):
-            handle = self.handle(name) or self._create(spec)
+            handle = self._grown(spec)
+            if handle is None:
+                continue
             rows = compute(Snapshot(spec, handle, 0))
+            if rows is None or not values:
+                return Commit(name, handle.version(), 0)
             transactions = [Transaction(SERIAL, (handle.transaction_version(SERIAL) or 0) + 1)]
             reached(f"{name}:before_commit")
             if self._write(handle, spec, rows, transactions, mode="overwrite", predicate=predicate):
@@ -184,6 +208,37 @@ class Lake:
         raise LakeConflictError(
             f"table {name}: other writers won {MAX_TRIES} times in a row; run the same command again", table=name
         )
+
+    def vacuum(self, name: str, *, min_age_hours: int = ORPHAN_HOURS) -> list[str]:
+        """Delete the files that only older versions name, at once, and what killed writers left, once it is old enough.
+
+        Afterwards the older versions cannot be read any more. A file that a writer has not committed yet is named by no
+        version, which is why unnamed files must be older than `min_age_hours`. Returns the paths that are gone.
+        """
+        handle = self.handle(name)
+        if handle is None:
+            return []
+        try:
+            gone = handle.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=False)
+            gone += handle.vacuum(retention_hours=min_age_hours, dry_run=False, enforce_retention_duration=False, full=True)
+        except (DeltaError, OSError) as problem:
+            raise LakeError(f"table {name} cannot be vacuumed: {_first_line(problem)}", table=name) from problem
+        return sorted(set(gone))
+
+    def _grown(self, spec: TableSpec) -> DeltaTable | None:
+        """The newest version, made where there is none and with all columns of the schema; None after a lost race for that."""
+        handle = self.handle(spec.name) or self._create(spec)
+        held = {field.name for field in handle.schema().fields}
+        lacking = [spec.schema.field(name) for name in spec.schema.names if name not in held]
+        if not lacking:
+            return handle
+        try:
+            handle.alter.add_columns(list(Schema.from_arrow(pa.schema(lacking)).fields))
+        except CommitFailedError:
+            return None
+        except (DeltaError, OSError) as problem:
+            raise LakeError(f"table {spec.name} cannot get new columns: {_first_line(problem)}", table=spec.name) from problem
+        return handle
 
     def _create(self, spec: TableSpec) -> DeltaTable:
         try:
@@ -258,7 +313,11 @@ def _read(handle: DeltaTable, spec: TableSpec, columns: Sequence[str] | None, fi
     try:
         names = list(columns) if columns is not None else spec.schema.names
         schema = pa.schema([spec.schema.field(name) for name in names])
-        return dataset_of(handle).to_table(columns=names, filter=filter).cast(schema)
+        dataset = dataset_of(handle)
+        lacking = [spec.schema.field(name) for name in spec.schema.names if name not in dataset.schema.names]
+        if lacking:  # written by an older nightshift
+            dataset = dataset.replace_schema(pa.schema([*dataset.schema, *lacking]))
+        return dataset.to_table(columns=names, filter=filter).cast(schema)
     except (DeltaError, OSError, pa.ArrowInvalid) as problem:
         raise LakeError(f"table {spec.name} cannot be read: {_first_line(problem)}", table=spec.name) from problem
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pipelines.doors.lake import Handle, Lake, conform, dataset_of
 from pipelines.errors import LakeError
-from pipelines.schemas import TABLES
+from pipelines.schemas import TABLES, TableSpec
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
 
@@ -126,11 +126,26 @@ class Queries:
             options = "union_by_name = true"
             if spec.partition:
                 options += f", hive_partitioning = true, hive_types = {{'{spec.partition}': VARCHAR}}"
-            connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM read_parquet([{listed}], {options})")
+            self._view(connection, spec, stage, table, f"read_parquet([{listed}], {options})")
         else:
             assert handle is not None
             connection.register(view, dataset_of(handle))
-            connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM {view}")
+            self._view(connection, spec, stage, table, view)
+
+    def _view(self, connection: duckdb.DuckDBPyConnection, spec: TableSpec, stage: str, table: str, rows: str) -> None:
+        """All columns of the schema: those that an older nightshift did not write yet are null."""
+        held = {name for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {rows}").fetchall()}
+        lacking = [field for field in spec.schema if field.name not in held]
+        added = "".join(f', CAST(NULL AS {_sql_type(connection, field)}) AS "{field.name}"' for field in lacking)
+        connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT *{added} FROM {rows}")
+
+
+def _sql_type(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> str:
+    empty = pa.schema([field]).empty_table()
+    connection.register("one_column", empty)
+    (found,) = connection.execute("DESCRIBE SELECT * FROM one_column").fetchall()
+    connection.unregister("one_column")
+    return found[1]
 
 
 def _plain_files(name: str, handle: Handle) -> list[str]:
