@@ -17,6 +17,7 @@ QUARANTINE_REASONS = (
     "bad_json",  # not a JSON value
     "bad_utf8",
     "wrong_shape",  # JSON, but not what this format's records look like
+    "too_long",  # a line beyond what is read at once (landing/jsonl.py)
     "unknown_format",  # no format recognises the file; one row per file
 )
 DUPLICATE_KINDS = (  # why a record is in no trajectory's provenance

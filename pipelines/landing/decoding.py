@@ -1,13 +1,26 @@
-"""Bytes of one record -> its JSON value and its normalised bytes, or the reason why it is none."""
+"""Bytes of one record -> its JSON value and its normalised bytes, or the reason why it is none.
+
+Normalised bytes have no white space between tokens and no escape that need not be; everything else stays as it was logged,
+so that numbers keep all their digits (a 70-bit integer is a float in the value, as for most readers, and whole in the text)
+and a key that stands twice stands there twice (in the value its last one counts).
+"""
 
 from __future__ import annotations
 
 import datetime
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
+
+DEEPEST = 240
+"""Levels of nesting that a record may have: what writes JSON here stops at 254, and a record is wrapped before it is written."""
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_LONG_NUMBER = re.compile(rb"[0-9]{17}")
 
 
 class BadPieceError(ValueError):
@@ -33,7 +46,7 @@ class Facts:
 
 
 def decode(raw: bytes) -> tuple[Any, bytes]:
-    """The value and its normalised bytes (no white space, escapes resolved, key order kept); BadPieceError where it is no JSON.
+    """The value and its normalised bytes; BadPieceError where it is no JSON.
 
     Half a surrogate pair, left where a tool cut a text in the middle of an emoji, is no reason to lose the record: it
     becomes U+FFFD in the value, and the normalised bytes are the raw ones then.
@@ -49,10 +62,53 @@ def decode(raw: bytes) -> tuple[Any, bytes]:
         except UnicodeDecodeError as broken:
             raise BadPieceError("bad_utf8", f"byte {broken.start} is not UTF-8") from None
         raise BadPieceError("bad_json", str(problem)) from None
+    if may_be_deep(raw):
+        refuse_deep(value)
+    return value, normalised(raw)
+
+
+def normalised(raw: bytes) -> bytes:
+    """The normalised bytes of bytes that are JSON."""
     try:
-        return value, orjson.dumps(value)
-    except orjson.JSONEncodeError as problem:  # orjson reads deeper nesting than it writes
-        raise BadPieceError("wrong_shape", f"cannot be written again: {problem}") from None
+        compact = msgspec.json.format(raw, indent=-1)
+    except RecursionError:
+        raise BadPieceError("wrong_shape", f"nested deeper than {DEEPEST} levels") from None
+    if b"\\u" in compact or b"\\/" in compact:
+        return _STRING.sub(_resolved, compact)
+    return compact
+
+
+def may_be_deep(raw: bytes) -> bool:
+    """Whether there are brackets enough to be nested deeper than DEEPEST."""
+    return raw.count(b"[") + raw.count(b"{") > DEEPEST
+
+
+def refuse_deep(value: Any) -> None:
+    """BadPieceError where a value is nested deeper than DEEPEST: orjson reads deeper than it, or most others, can write."""
+    for _ in range(254 - DEEPEST):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        raise BadPieceError("wrong_shape", f"nested deeper than {DEEPEST} levels") from None
+
+
+def exact(content: bytes) -> Any:
+    """The value of normalised bytes with every integer as it is, however long; for `written`."""
+    if _LONG_NUMBER.search(content):
+        try:
+            return _without_surrogates(json.loads(content))
+        except (ValueError, RecursionError):
+            pass
+    return decode(content)[0]
+
+
+def written(value: Any) -> str:
+    """A value as JSON text, integers of any length included."""
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def utc(text: str) -> datetime.datetime:
@@ -64,13 +120,21 @@ def utc(text: str) -> datetime.datetime:
         raise BadPieceError("wrong_shape", f"{text[:40]!r} is no ISO 8601 time") from None
 
 
+def _resolved(found: re.Match[bytes]) -> bytes:
+    string = found.group()
+    return orjson.dumps(orjson.loads(string)) if b"\\" in string else string
+
+
 def _rescue(raw: bytes) -> Any:
     if b"\\ud" not in raw.lower():
         return None
     try:
-        return _without_surrogates(json.loads(raw.decode("utf-8"), parse_constant=_refuse))
+        whole = _without_surrogates(json.loads(raw.decode("utf-8"), parse_constant=_refuse))
+        value = orjson.loads(written(whole))  # its long integers as those of any other record
     except (ValueError, RecursionError):
         return None
+    refuse_deep(value)
+    return value
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from pipelines.landing.decoding import BadPieceError, Facts, decode
+from pipelines.landing.decoding import BadPieceError, Facts, decode, normalised
 from pipelines.landing.format import Piece, Unfinished
 from pipelines.landing.head import BOM
 from pipelines.landing.opening import read_log
@@ -58,8 +58,7 @@ def split_items(path: Path, start: int, key: str, facts: Callable[[Any, dict[str
         if begin + last <= start:
             continue
         try:
-            content = orjson.dumps(item)
-            yield made(facts(item, around), item, content, line=line, begin=begin + first, end=begin + last)
+            yield made(facts(item, around), item, normalised(raw[first:last]), line=line, begin=begin + first, end=begin + last)
         except BadPieceError as problem:
             yield bad(raw[first:last], line, begin + first, problem)
 

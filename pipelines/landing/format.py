@@ -51,6 +51,8 @@ class SourceRecord:
     """When it was logged, by its own log; None where the log has no times."""
     skip_reason: str | None = None
     """One of reasons.SKIP_REASONS where it belongs to no attempt."""
+    text: bytes | None = None
+    """The value's JSON as it is stored where nothing in it is redacted; None: the value is written anew."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class BadRecord:
     detail: str
     """What the parser said, one line."""
     raw: bytes
+    digest: bytes | None = None
+    """SHA-256 of the whole stretch where `raw` is its beginning only."""
 
 
 @dataclass(frozen=True, kw_only=True)

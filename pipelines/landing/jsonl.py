@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from pipelines.landing.decoding import BadPieceError
 from pipelines.landing.format import BadRecord, Piece, SourceRecord, Unfinished
 from pipelines.landing.head import BOM
-from pipelines.landing.opening import open_log
-from pipelines.landing.pieces import FactsOf, bad, record
+from pipelines.landing.opening import BLOCK, CUT, open_log
+from pipelines.landing.pieces import FactsOf, record
+from pipelines.landing.recovery import recovered
 
-NUM_RECOVERY_TRIES = 64
-"""At how many places of a bad line a whole record is looked for."""
+LONGEST_LINE = 256 << 20
+"""Bytes of a line that is read; a longer one is one bad piece, so that a file without line ends cannot fill the memory."""
+
+KEPT_OF_LONG = 1 << 17
+"""Bytes that are kept of a line that is too long."""
+
+ReadOfBytes = Callable[[bytes, int, int], SourceRecord | None]
+"""Reads a record straight off a line's bytes (line number, offset); None: the value has to be decoded and looked at."""
 
 
-def split_lines(path: Path, start: int, line: int, facts: FactsOf) -> Iterator[Piece]:
+def split_lines(path: Path, start: int, line: int, facts: FactsOf, quick: ReadOfBytes | None = None) -> Iterator[Piece]:
     """The pieces of a JSONL file; `facts` reads one value or raises BadPieceError.
 
     A last line without its newline is taken where it is a record (a JSON object that has ended cannot go on), and is
-    Unfinished where not. Where a writer was killed inside a line and the next one appended behind it, the whole record at
-    the line's end is taken and the torn beginning becomes a BadRecord.
+    Unfinished where not. A line that is no record is searched for records (recovery.py).
     """
     with open_log(path) as stream:
         stream.seek(start)
@@ -29,8 +36,15 @@ def split_lines(path: Path, start: int, line: int, facts: FactsOf) -> Iterator[P
         while True:
             number += 1
             try:
-                text = stream.readline()
-            except (EOFError, zlib.error):  # a packed file whose end is missing: as far as it goes it was read
+                text = stream.readline(LONGEST_LINE)
+                if len(text) == LONGEST_LINE and not text.endswith(b"\n"):
+                    long = _skipped(stream, text, number, position)
+                    yield long
+                    if isinstance(long, Unfinished):
+                        return
+                    position = long.byte_end + 1
+                    continue
+            except CUT:  # a packed file whose end is missing: as far as it goes it was read
                 yield Unfinished(line=number, byte_start=position)
                 return
             if not text:
@@ -39,6 +53,9 @@ def split_lines(path: Path, start: int, line: int, facts: FactsOf) -> Iterator[P
             if begin == 0 and text.startswith(BOM):
                 begin, text = len(BOM), text[len(BOM) :]
             body = text.rstrip(b"\r\n")
+            if quick is not None and (found := quick(body, number, begin)) is not None:
+                yield found
+                continue
             if not body.strip():
                 continue
             try:
@@ -47,31 +64,30 @@ def split_lines(path: Path, start: int, line: int, facts: FactsOf) -> Iterator[P
                 if not text.endswith(b"\n") and problem.reason != "wrong_shape":
                     yield Unfinished(line=number, byte_start=begin)
                     return
-                yield from _recovered(body, number, begin, facts, problem)
+                yield from recovered(body, number, begin, facts, problem)
 
 
-def _recovered(body: bytes, line: int, begin: int, facts: FactsOf, problem: BadPieceError) -> Iterator[SourceRecord | BadRecord]:
-    """The line as one bad record, or as what stands before its last whole record and that record."""
-    tail = None
-    if problem.reason != "wrong_shape":
-        cut = 0
-        for _ in range(NUM_RECOVERY_TRIES):
-            cut = body.find(b'{"', cut + 1)
-            if cut < 0:
-                break
-            try:
-                tail = record(body[cut:], line, begin + cut, facts)
-            except BadPieceError:
-                continue
-            body = body[:cut]
+def _skipped(stream: IO[bytes], text: bytes, line: int, begin: int) -> BadRecord | Unfinished:
+    """A line that is too long, read to its end in small parts."""
+    whole, num_bytes, ended = hashlib.sha256(text), len(text), False
+    kept = text[:KEPT_OF_LONG]
+    del text
+    while part := stream.readline(BLOCK):
+        ended = part.endswith(b"\n")
+        part = part.rstrip(b"\n") if ended else part
+        whole.update(part)
+        num_bytes += len(part)
+        if ended:
             break
-    if tail is not None:
-        try:  # two whole records on one line: both are records
-            yield record(body, line, begin, facts)
-            yield tail
-            return
-        except BadPieceError as torn:
-            problem = torn
-    yield bad(body, line, begin, problem)
-    if tail is not None:
-        yield tail
+    if not ended:
+        return Unfinished(line=line, byte_start=begin)
+    detail = f"a line of {num_bytes} bytes; up to {LONGEST_LINE} are read"
+    return BadRecord(
+        line=line,
+        byte_start=begin,
+        byte_end=begin + num_bytes,
+        reason="too_long",
+        detail=detail,
+        raw=kept,
+        digest=whole.digest(),
+    )

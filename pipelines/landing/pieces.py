@@ -29,18 +29,24 @@ def record(raw: bytes, line: int, begin: int, facts: FactsOf) -> SourceRecord:
 
 def made(read: Facts, value: Any, content: bytes | None = None, *, line: int, begin: int, end: int) -> SourceRecord:
     """A record from a value that is decoded already; `content` None: the value's canonical JSON (no text of its own to keep)."""
+    text = None if content is None or read.value is not None or b"\\ud" in content.lower() else content
     if read.value is not None:
         value, content = read.value, None
+    try:
+        content = canonical_json(value) if content is None else content
+    except TypeError:
+        raise BadPieceError("wrong_shape", "nested too deep to be written again") from None
     return SourceRecord(
         line=line,
         byte_start=begin,
         byte_end=end,
         value=value,
-        content=canonical_json(value) if content is None else content,
+        content=content,
         vendor_id=read.vendor_id,
         bundle_ref=read.bundle_ref,
         time=read.time,
         skip_reason=read.skip_reason,
+        text=text,
     )
 
 

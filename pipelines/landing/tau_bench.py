@@ -46,7 +46,7 @@ class TauBench:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per item; the file is always read whole, since run.py writes it anew after every task."""
-        return (piece for piece in split_array(path, _facts) if piece.byte_start >= start)
+        return split_array(path, _facts, start)
 
     def spell(self, value: Any) -> Spelled:
         """The messages; only the assistant's are the policy's."""
