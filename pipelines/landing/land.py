@@ -24,6 +24,7 @@ from pipelines.landing import offsets
 from pipelines.landing.chunks import Chunk, Identified, ReadWholeError, chunks
 from pipelines.landing.format import BadRecord, LogFormat
 from pipelines.landing.redaction import Redactor, dumped
+from pipelines.landing.redaction_rules import Rules, rules_of
 from pipelines.landing.sources import SourceFile, find, unreadable
 from pipelines.landing.spelling import identities
 from pipelines.progress import bar
@@ -69,7 +70,12 @@ class Landing:
     waiting: int = 0
     redactions: Counter[str] = field(default_factory=Counter)
     days: set[str] = field(default_factory=set)
+    rules: Rules = field(init=False)
+    stored: dict[str, str] = field(default_factory=dict)
     surveyed: dict[str, set[str]] = field(default_factory=lambda: {RECORDS.name: set(), QUARANTINE.name: set()})
+
+    def __post_init__(self) -> None:
+        self.rules = rules_of(self.workspace)
 
     def file(self, file: SourceFile, format: LogFormat, advance: Callable[[int], None]) -> None:
         """Land one file, chunk by chunk."""
@@ -101,6 +107,12 @@ class Landing:
     def _shown(self, path: Path) -> str:
         """The path as stored; names of files need not be UTF-8, text in the lake must."""
         return self.workspace.shown(path).encode("utf-8", "backslashreplace").decode()
+
+    def _stored(self, shown: str) -> str:
+        """A file's name in the lake: ids and offsets are taken over the true one."""
+        if shown not in self.stored:
+            self.stored[shown] = Redactor(self.workspace.redaction_key, self.rules).text(shown)
+        return self.stored[shown]
 
     def _from(
         self, position: offsets.Position, shown: str, format: LogFormat, app_id: str, advance: Callable[[int], None]
@@ -156,7 +168,7 @@ class Landing:
     def _record_row(
         self, record_id: str, identified: Identified, shown: str, format: LogFormat
     ) -> tuple[dict[str, Any], Counter[str]]:
-        record, redactor = identified.record, Redactor(self.workspace.redaction_key)
+        record, redactor = identified.record, Redactor(self.workspace.redaction_key, self.rules)
         redacted = redactor.value(record.value)
         spelled = None
         if redactor.counts.total():  # the text changes and no id may: they are taken before
@@ -174,7 +186,8 @@ class Landing:
             "skip_reason": record.skip_reason,
             "raw": dumped(redacted),
             "identities": None if spelled is None else dumped(spelled),
-            "source": shown,
+            "rules": self.rules.hash,
+            "source": self._stored(shown),
             "line": record.line,
             "byte_start": record.byte_start,
             "byte_end": record.byte_end,
@@ -185,12 +198,13 @@ class Landing:
     def _bad_row(
         self, record_id: str, shown: str, bad: BadRecord, format: LogFormat | None
     ) -> tuple[dict[str, Any], Counter[str]]:
-        redactor = Redactor(self.workspace.redaction_key)
+        redactor = Redactor(self.workspace.redaction_key, self.rules)
         row = {
             "record_id": record_id,
             "day": self.now.strftime("%Y-%m-%d"),
             "format": None if format is None else format.name,
-            "source": shown,
+            "rules": self.rules.hash,
+            "source": self._stored(shown),
             "line": bad.line,
             "byte_start": bad.byte_start,
             "byte_end": bad.byte_end,
