@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
+from pipelines.landing.claude_code import ClaudeCode
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
 
-FORMATS: tuple[LogFormat, ...] = (Recorder(), TauBench())
+FORMATS: tuple[LogFormat, ...] = (ClaudeCode(), Recorder(), TauBench())
 
 
 def by_name(name: str) -> LogFormat:
