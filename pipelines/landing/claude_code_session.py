@@ -330,9 +330,9 @@ def _started(session: _Session) -> dict[str, str]:
             agent = result.get("agentId") or result.get("agent_id")
             if isinstance(agent, str):
                 found.setdefault(agent, line.results[0])
-        if isinstance(progress, dict) and isinstance(progress.get("agentId"), str):
-            if isinstance(call := line.value.get("parentToolUseID"), str):
-                found.setdefault(progress["agentId"], call)
+        agent, call = progress.get("agentId") if isinstance(progress, dict) else None, line.value.get("parentToolUseID")
+        if isinstance(agent, str) and isinstance(call, str):
+            found.setdefault(agent, call)
     return found
 
 

@@ -23,12 +23,13 @@ from typing import Any
 
 from pipelines.errors import UnknownFormatError
 from pipelines.landing.claude_code import ClaudeCode
+from pipelines.landing.codex_cli import CodexCli
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
 
-FORMATS: tuple[LogFormat, ...] = (ClaudeCode(), Recorder(), TauBench())
+FORMATS: tuple[LogFormat, ...] = (ClaudeCode(), CodexCli(), Recorder(), TauBench())
 
 
 def by_name(name: str) -> LogFormat:
