@@ -296,7 +296,12 @@ class _Read:
             if said_now is not None and found[name] is not None:
                 self.known[name, canonical_json(said_now)] = found[name]
         return StoredRecord(
-            record_id=record["record_id"], value=value, spelled=spelled, source=record["source"], day=record["day"]
+            record_id=record["record_id"],
+            value=value,
+            spelled=spelled,
+            source=record["source"],
+            day=record["day"],
+            byte_start=record["byte_start"],
         )
 
     def _known(self, name: str, said_now: Any) -> str:

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
+from pipelines.landing.claude_code import ClaudeCode
+from pipelines.landing.codex_cli import CodexCli
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
 from pipelines.landing.openai_chat import OpenAIChat
@@ -31,6 +33,8 @@ from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
 
 FORMATS: tuple[LogFormat, ...] = (
+    ClaudeCode(),
+    CodexCli(),
     OpenAIChat(),
     OpenAIStream(),
     OpenHandsCompletions(),
