@@ -24,10 +24,17 @@ from typing import Any
 from pipelines.errors import UnknownFormatError
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
+from pipelines.landing.kimi_cli import KimiCli
+from pipelines.landing.pi_agent import PiAgent
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
 
-FORMATS: tuple[LogFormat, ...] = (Recorder(), TauBench())
+FORMATS: tuple[LogFormat, ...] = (
+    KimiCli(),
+    PiAgent(),
+    Recorder(),
+    TauBench(),
+)
 
 
 def by_name(name: str) -> LogFormat:
