@@ -22,14 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
+from pipelines.landing.cline import Cline
+from pipelines.landing.cursor_cli import CursorCli
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
+from pipelines.landing.hermes import Hermes
 from pipelines.landing.kimi_cli import KimiCli
 from pipelines.landing.pi_agent import PiAgent
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
 
 FORMATS: tuple[LogFormat, ...] = (
+    Cline(),
+    CursorCli(),
+    Hermes(),
     KimiCli(),
     PiAgent(),
     Recorder(),
