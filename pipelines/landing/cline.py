@@ -119,7 +119,6 @@ def _entries(record: StoredRecord) -> list[Entry]:
         own, turns = turns[:num_turns], turns[num_turns:]
         metrics, model = message.get("metrics") or {}, message.get("modelInfo") or {}
         time = moment(message.get("ts"))
-        prompt = [count(metrics.get(name, 0)) for name in ("inputTokens", "cacheWriteTokens")]
         entries.append(
             Entry(
                 record_ids=[record.record_id],
@@ -129,7 +128,7 @@ def _entries(record: StoredRecord) -> list[Entry]:
                 copied=begun is not None and time is not None and time < begun,
                 time=time,
                 model=model.get("id") or model.get("modelId"),
-                num_prompt_tokens=total(prompt) if "inputTokens" in metrics else None,
+                num_prompt_tokens=_prompt_tokens(metrics),
                 num_reply_tokens=count(metrics.get("outputTokens")),
                 cost_usd=cost(metrics.get("cost")),
             )
@@ -137,6 +136,15 @@ def _entries(record: StoredRecord) -> list[Entry]:
     if entries and entries[0].turns and value.get("system_prompt"):
         entries[0].copied = len(entries) > 1 and entries[1].copied
     return entries or [Entry(record_ids=[record.record_id])]
+
+
+def _prompt_tokens(metrics: dict[str, Any]) -> int | None:
+    """Some versions count cached tokens into the input and some beside it: what is less than its part is beside it."""
+    cached = total([count(metrics.get(name, 0)) for name in ("cacheReadTokens", "cacheWriteTokens")])
+    read = count(metrics.get("inputTokens"))
+    if read is None or cached is None:
+        return read
+    return read if read >= cached else read + cached
 
 
 def _order(record: StoredRecord) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ from typing import Any
 from pipelines.errors import UnknownFormatError
 from pipelines.landing.cline import Cline
 from pipelines.landing.cursor_cli import CursorCli
+from pipelines.landing.droid_cli import DroidCli
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
 from pipelines.landing.hermes import Hermes
@@ -35,6 +36,7 @@ from pipelines.landing.tau_bench import TauBench
 FORMATS: tuple[LogFormat, ...] = (
     Cline(),
     CursorCli(),
+    DroidCli(),
     Hermes(),
     KimiCli(),
     PiAgent(),
