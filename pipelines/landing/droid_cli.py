@@ -50,15 +50,20 @@ class DroidCli:
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempts of a session; a stream is one."""
         ordered = in_order(records)
-        if any(record.value["streamed"] for record in ordered):
+        stored = [record for record in ordered if not record.value["streamed"]]
+        if not stored:
             return Bundle(attempts=attempts_of(_streamed(ordered), harness="droid", tools=_stream_tools(ordered)))
+        # of a session that was streamed and stored, what was stored stands: it holds every message as it was
+        left: dict[str, tuple[str | None, str]] = {
+            record.record_id: ("", "superseded") for record in ordered if record.value["streamed"]
+        }
+        ordered = stored
         latest = {record.value["row"].get("id") or record.record_id: record for record in ordered}
         kept = list(latest.values())
         header = next((record.value["row"] for record in ordered if _is_header(record.value["row"])), {})
         attempts = attempts_of(_stored(kept), link="subagent" if header.get("callingSessionId") else None, harness="droid")
         attempts[0] = dataclasses.replace(attempts[0], parent_tool_call_id=header.get("callingToolUseId"))
         places = {record_id: attempt.ref for attempt in attempts for record_id in attempt.record_ids}
-        left: dict[str, tuple[str | None, str]] = {}
         for record in ordered:
             if record.record_id not in places:
                 left[record.record_id] = (places[latest[record.value["row"]["id"]].record_id], "superseded")

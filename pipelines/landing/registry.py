@@ -29,6 +29,7 @@ from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
 from pipelines.landing.hermes import Hermes
 from pipelines.landing.kimi_cli import KimiCli
+from pipelines.landing.opencode import OpenCode
 from pipelines.landing.pi_agent import PiAgent
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
@@ -39,6 +40,7 @@ FORMATS: tuple[LogFormat, ...] = (
     DroidCli(),
     Hermes(),
     KimiCli(),
+    OpenCode(),
     PiAgent(),
     Recorder(),
     TauBench(),
