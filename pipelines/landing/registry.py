@@ -23,21 +23,35 @@ from typing import Any
 
 from pipelines.errors import UnknownFormatError
 from pipelines.landing.claude_code import ClaudeCode
+from pipelines.landing.cline import Cline
 from pipelines.landing.codex_cli import CodexCli
+from pipelines.landing.cursor_cli import CursorCli
+from pipelines.landing.droid_cli import DroidCli
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
+from pipelines.landing.hermes import Hermes
+from pipelines.landing.kimi_cli import KimiCli
 from pipelines.landing.openai_chat import OpenAIChat
 from pipelines.landing.openai_stream import OpenAIStream
+from pipelines.landing.opencode import OpenCode
 from pipelines.landing.openhands_completions import OpenHandsCompletions
+from pipelines.landing.pi_agent import PiAgent
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
 
 FORMATS: tuple[LogFormat, ...] = (
     ClaudeCode(),
+    Cline(),
     CodexCli(),
+    CursorCli(),
+    DroidCli(),
+    Hermes(),
+    KimiCli(),
     OpenAIChat(),
     OpenAIStream(),
+    OpenCode(),
     OpenHandsCompletions(),
+    PiAgent(),
     Recorder(),
     TauBench(),
 )
