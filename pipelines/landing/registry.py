@@ -22,12 +22,29 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
+from pipelines.landing.art_parquet import ArtParquet
+from pipelines.landing.atif import Atif
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
+from pipelines.landing.inspect_ai import InspectAi
+from pipelines.landing.mini_swe_agent import MiniSweAgent
+from pipelines.landing.nemo_gym import NemoGym
 from pipelines.landing.recorder import Recorder
+from pipelines.landing.swe_agent import SweAgent
+from pipelines.landing.tau2_bench import Tau2Bench
 from pipelines.landing.tau_bench import TauBench
 
-FORMATS: tuple[LogFormat, ...] = (Recorder(), TauBench())
+FORMATS: tuple[LogFormat, ...] = (
+    ArtParquet(),
+    Atif(),
+    InspectAi(),
+    MiniSweAgent(),
+    NemoGym(),
+    Recorder(),
+    SweAgent(),
+    Tau2Bench(),
+    TauBench(),
+)
 
 
 def by_name(name: str) -> LogFormat:
