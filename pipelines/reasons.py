@@ -12,6 +12,7 @@ SKIP_REASONS = (
     "interface",  # what a screen showed of something that another record holds
     "duplicate_view",  # the same content under a second type of record (a span around a call)
     "judge_call",  # a call that scored or titled, not one of the agent's
+    "masked",  # taken out by its own harness: a row that must not be learned from
 )
 QUARANTINE_REASONS = (
     "bad_json",  # not a JSON value

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
+from pipelines.landing.art_parquet import ArtParquet
+from pipelines.landing.atif import Atif
 from pipelines.landing.claude_code import ClaudeCode
 from pipelines.landing.cline import Cline
 from pipelines.landing.codex_cli import CodexCli
@@ -30,29 +32,41 @@ from pipelines.landing.droid_cli import DroidCli
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
 from pipelines.landing.hermes import Hermes
+from pipelines.landing.inspect_ai import InspectAi
 from pipelines.landing.kimi_cli import KimiCli
+from pipelines.landing.mini_swe_agent import MiniSweAgent
+from pipelines.landing.nemo_gym import NemoGym
 from pipelines.landing.openai_chat import OpenAIChat
 from pipelines.landing.openai_stream import OpenAIStream
 from pipelines.landing.opencode import OpenCode
 from pipelines.landing.openhands_completions import OpenHandsCompletions
 from pipelines.landing.pi_agent import PiAgent
 from pipelines.landing.recorder import Recorder
+from pipelines.landing.swe_agent import SweAgent
+from pipelines.landing.tau2_bench import Tau2Bench
 from pipelines.landing.tau_bench import TauBench
 
 FORMATS: tuple[LogFormat, ...] = (
+    ArtParquet(),
+    Atif(),
     ClaudeCode(),
     Cline(),
     CodexCli(),
     CursorCli(),
     DroidCli(),
     Hermes(),
+    InspectAi(),
     KimiCli(),
+    MiniSweAgent(),
+    NemoGym(),
     OpenAIChat(),
     OpenAIStream(),
     OpenCode(),
     OpenHandsCompletions(),
     PiAgent(),
     Recorder(),
+    SweAgent(),
+    Tau2Bench(),
     TauBench(),
 )
 
