@@ -23,6 +23,7 @@ DUPLICATE_KINDS = (  # why a record is in no trajectory's provenance
     "exact",
     "superseded",  # an older state of a message that was written again as it grew
     "unmatched",  # a report on an attempt that was not logged, or on one of several
+    "view",  # shows what other records hold: a span around calls, a trace's header
     "unreadable",  # its bundle could not be read by the parser: `nightshift replay` tries again
 )
 LINKS = (

@@ -24,10 +24,11 @@ from typing import Any
 from pipelines.errors import UnknownFormatError
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
+from pipelines.landing.otlp_genai import OtlpGenai
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
 
-FORMATS: tuple[LogFormat, ...] = (Recorder(), TauBench())
+FORMATS: tuple[LogFormat, ...] = (OtlpGenai(), Recorder(), TauBench())
 
 
 def by_name(name: str) -> LogFormat:
