@@ -168,12 +168,10 @@ def _of_object(value: dict[str, Any], role: str, depth: int) -> list[dict[str, A
         return [answer for answer in (_one(option) for option in options) if answer is not None]
     if _is_message(value):
         return _of_list([value], role, depth)
-    if isinstance(value.get("content"), (dict, list)):  # a Gemini candidate, an Anthropic answer
-        return (
-            _of_list([{**value, "role": value.get("role") or "assistant"}], role, depth)
-            if isinstance(value["content"], list)
-            else messages_of(value["content"], role, depth + 1)
-        )
+    if isinstance(value.get("content"), list):  # an Anthropic answer
+        return _of_list([{**value, "role": value.get("role") or "assistant"}], role, depth)
+    if isinstance(value.get("content"), dict):  # a Gemini candidate
+        return [_finished(message, value) for message in messages_of(value["content"], role, depth + 1)]
     for key in _WRAPPERS:
         if key in value and value[key] is not None:
             try:

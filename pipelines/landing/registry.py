@@ -22,13 +22,27 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
+from pipelines.landing.claude_managed_agents import ClaudeManagedAgents
 from pipelines.landing.format import GIVES, LogFormat
 from pipelines.landing.head import Head
+from pipelines.landing.langfuse import Langfuse
+from pipelines.landing.langsmith import LangSmith
+from pipelines.landing.openinference import OpenInference
 from pipelines.landing.otlp_genai import OtlpGenai
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.tau_bench import TauBench
+from pipelines.landing.vercel_ai import VercelAi
 
-FORMATS: tuple[LogFormat, ...] = (OtlpGenai(), Recorder(), TauBench())
+FORMATS: tuple[LogFormat, ...] = (
+    ClaudeManagedAgents(),
+    Langfuse(),
+    LangSmith(),
+    OpenInference(),
+    OtlpGenai(),
+    Recorder(),
+    TauBench(),
+    VercelAi(),
+)
 
 
 def by_name(name: str) -> LogFormat:

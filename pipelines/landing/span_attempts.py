@@ -48,7 +48,8 @@ class _Trace:
             self.groups.setdefault(self._key(one.span), []).append(one)
         self.found: list[tuple[Key, Chain]] = []
         for key, calls in sorted(self.groups.items()):
-            self.found += [(key, chain) for chain in chains([call for one in calls for call in _logged_calls(one)])]
+            answers = [answer for one in calls for answer in one.answers]
+            self.found += [(key, chain) for chain in chains([call for one in calls for call in _logged_calls(one, answers)])]
         self.chain_of = {call.call_id: chain for _, chain in reversed(self.found) for call in reversed(chain.own)}
 
     def bundle(self) -> Bundle:
@@ -183,13 +184,50 @@ def _same_arguments(tool: Span, tool_call: dict[str, Any]) -> bool:
         return False
 
 
-def _logged_calls(one: LoggedSpan) -> list[LoggedCall]:
+def _together(request: list[dict[str, Any]], answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A request in which the parallel calls of one answer stand together again, as they were answered.
+
+    Some frameworks (Koog) send each of them back as a message of its own with its result behind it. The ids of the calls
+    tell that they are the same.
+    """
+    several = {
+        calls[0]["id"]: answer for answer in answers if len(calls := answer.get("tool_calls") or ()) > 1 and calls[0]["id"]
+    }
+    turns: list[dict[str, Any]] = []
+    position = 0
+    while position < len(request):
+        calls = request[position].get("tool_calls") or ()
+        answer = several.get(calls[0]["id"]) if len(calls) == 1 else None
+        if answer is None:
+            turns.append(request[position])
+            position += 1
+            continue
+        waiting = [call["id"] for call in answer["tool_calls"]]
+        results: list[dict[str, Any]] = []
+        end, called = position, None
+        while end < len(request) and request[end]["role"] in ("assistant", "tool"):
+            turn = request[end]
+            if turn["role"] == "tool":
+                results.append({**turn, "tool_call_id": turn.get("tool_call_id") or called})
+            elif len(calls := turn.get("tool_calls") or ()) == 1 and calls[0]["id"] in waiting:
+                called = calls[0]["id"]
+                waiting.remove(called)
+            else:
+                break
+            end += 1
+        turns += request[position : position + 1] if waiting else [answer, *results]
+        position = position + 1 if waiting else end
+    return turns
+
+
+def _logged_calls(one: LoggedSpan, answers: Sequence[dict[str, Any]]) -> list[LoggedCall]:
     span = one.span
+    prompt = _together(one.request, answers)
     numbered: list[tuple[int, dict[str, Any] | None]] = [*enumerate(one.answers)] or [(0, None)]
     return [
         LoggedCall(
             record_ids=[record.record_id for record in one.records],
-            prompt=one.request,
+            prompt=prompt,
             answer=answer,
             call_id=span.span_id,
             choice=choice,

@@ -69,6 +69,10 @@ def span_of(
     held = [(str(event.get("name") or ""), flat(event.get("attributes") or {})) for event in events if isinstance(event, dict)]
     kind = kind_of(said, name)
     request, answers = _chat(said, held) if kind == "call" else ([], [])
+    reasons = unpacked(first(said, "gen_ai.response.finish_reasons", "llm.response.finish_reason"))
+    reasons = [reasons] if isinstance(reasons, str) else reasons if isinstance(reasons, list) else []
+    if len(reasons) == len(answers):
+        answers = [{"finish_reason": reason, **answer} for reason, answer in zip(reasons, answers, strict=True)]
     failed = error is not None
     if failed and not error:
         error = str(next((said_by["exception.type"] for _, said_by in held if said_by.get("exception.type")), ""))
@@ -82,7 +86,7 @@ def span_of(
         ended_at=moment(ended_at),
         request=request,
         answers=answers,
-        tools=_tools(said) if kind == "call" else None,
+        tools=tools_said(said) if kind == "call" else None,
         model=name_or_none(
             first(said, "gen_ai.response.model", "ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
         ),
@@ -332,7 +336,8 @@ def _whole(said: Attributes) -> Chat:
     return [], []
 
 
-def _tools(said: Attributes) -> list[Any] | None:
+def tools_said(said: Attributes) -> list[Any] | None:
+    """Tool schemas that flat attributes carry; None where there are none."""
     held = first(said, "gen_ai.tool.definitions", "ai.prompt.tools", "llm.request.functions", "gen_ai.request.tools")
     if held is not None:
         return tool_list(held)
