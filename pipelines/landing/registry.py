@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
+<<<<<<< HEAD
 from pipelines.landing.art_parquet import ArtParquet
 from pipelines.landing.atif import Atif
 from pipelines.landing.claude_code import ClaudeCode
@@ -41,12 +42,23 @@ from pipelines.landing.openai_stream import OpenAIStream
 from pipelines.landing.opencode import OpenCode
 from pipelines.landing.openhands_completions import OpenHandsCompletions
 from pipelines.landing.pi_agent import PiAgent
+=======
+from pipelines.landing.claude_managed_agents import ClaudeManagedAgents
+from pipelines.landing.format import GIVES, LogFormat
+from pipelines.landing.head import Head
+from pipelines.landing.langfuse import Langfuse
+from pipelines.landing.langsmith import LangSmith
+from pipelines.landing.openinference import OpenInference
+from pipelines.landing.otlp_genai import OtlpGenai
+>>>>>>> traces
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.swe_agent import SweAgent
 from pipelines.landing.tau2_bench import Tau2Bench
 from pipelines.landing.tau_bench import TauBench
+from pipelines.landing.vercel_ai import VercelAi
 
 FORMATS: tuple[LogFormat, ...] = (
+<<<<<<< HEAD
     ArtParquet(),
     Atif(),
     ClaudeCode(),
@@ -68,6 +80,16 @@ FORMATS: tuple[LogFormat, ...] = (
     SweAgent(),
     Tau2Bench(),
     TauBench(),
+=======
+    ClaudeManagedAgents(),
+    Langfuse(),
+    LangSmith(),
+    OpenInference(),
+    OtlpGenai(),
+    Recorder(),
+    TauBench(),
+    VercelAi(),
+>>>>>>> traces
 )
 
 
