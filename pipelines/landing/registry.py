@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
-<<<<<<< HEAD
 from pipelines.landing.art_parquet import ArtParquet
 from pipelines.landing.atif import Atif
 from pipelines.landing.claude_code import ClaudeCode
+from pipelines.landing.claude_managed_agents import ClaudeManagedAgents
 from pipelines.landing.cline import Cline
 from pipelines.landing.codex_cli import CodexCli
 from pipelines.landing.cursor_cli import CursorCli
@@ -35,22 +35,17 @@ from pipelines.landing.head import Head
 from pipelines.landing.hermes import Hermes
 from pipelines.landing.inspect_ai import InspectAi
 from pipelines.landing.kimi_cli import KimiCli
+from pipelines.landing.langfuse import Langfuse
+from pipelines.landing.langsmith import LangSmith
 from pipelines.landing.mini_swe_agent import MiniSweAgent
 from pipelines.landing.nemo_gym import NemoGym
 from pipelines.landing.openai_chat import OpenAIChat
 from pipelines.landing.openai_stream import OpenAIStream
 from pipelines.landing.opencode import OpenCode
 from pipelines.landing.openhands_completions import OpenHandsCompletions
-from pipelines.landing.pi_agent import PiAgent
-=======
-from pipelines.landing.claude_managed_agents import ClaudeManagedAgents
-from pipelines.landing.format import GIVES, LogFormat
-from pipelines.landing.head import Head
-from pipelines.landing.langfuse import Langfuse
-from pipelines.landing.langsmith import LangSmith
 from pipelines.landing.openinference import OpenInference
 from pipelines.landing.otlp_genai import OtlpGenai
->>>>>>> traces
+from pipelines.landing.pi_agent import PiAgent
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.swe_agent import SweAgent
 from pipelines.landing.tau2_bench import Tau2Bench
@@ -58,10 +53,10 @@ from pipelines.landing.tau_bench import TauBench
 from pipelines.landing.vercel_ai import VercelAi
 
 FORMATS: tuple[LogFormat, ...] = (
-<<<<<<< HEAD
     ArtParquet(),
     Atif(),
     ClaudeCode(),
+    ClaudeManagedAgents(),
     Cline(),
     CodexCli(),
     CursorCli(),
@@ -69,27 +64,22 @@ FORMATS: tuple[LogFormat, ...] = (
     Hermes(),
     InspectAi(),
     KimiCli(),
+    Langfuse(),
+    LangSmith(),
     MiniSweAgent(),
     NemoGym(),
     OpenAIChat(),
     OpenAIStream(),
     OpenCode(),
     OpenHandsCompletions(),
+    OpenInference(),
+    OtlpGenai(),
     PiAgent(),
     Recorder(),
     SweAgent(),
     Tau2Bench(),
     TauBench(),
-=======
-    ClaudeManagedAgents(),
-    Langfuse(),
-    LangSmith(),
-    OpenInference(),
-    OtlpGenai(),
-    Recorder(),
-    TauBench(),
     VercelAi(),
->>>>>>> traces
 )
 
 
