@@ -53,6 +53,15 @@ class Built(Report):
     """Records of those days that another trajectory stands for."""
     faults: int
     """Trajectories that ended in a harness fault."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Those records, by the kind that says why they are in no trajectory's provenance."""
+    linked: int = 0
+    """Trajectories that come from another one: subagents, branches, compactions, continuations."""
+    gaps: int = 0
+    """Trajectories with assistant turns that no record answers; those turns are not trainable."""
+    identical: int = 0
+    """Records that are equal to another in every byte and name neither id nor time: nobody can tell whether they are
+    attempts of their own, so they count as one."""
     unreadable: int = 0
     """Records of bundles that their format's parser could not read: in trajectories/duplicates, to be tried again by a replay."""
 

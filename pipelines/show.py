@@ -79,8 +79,11 @@ def ingested(content: dict[str, Any]) -> None:
     """After `ingest`."""
     taken = ["records", "duplicates", "quarantined", "skipped"]
     fields({"taken in": {name: content[name] for name in taken if name in content}, "formats": content["formats"]})
-    if content.get("redactions"):
-        fields({"redacted": content["redactions"]})
+    said = {"redacted": content.get("redactions"), "left out": content.get("left_out")}
+    made = {word: content[word] for word in ("faults", "linked", "gaps", "identical") if content.get(word)}
+    for name, counts in (*said.items(), ("of the new trajectories", made)):
+        if counts:
+            fields({name: counts})
     if content.get("why_nothing"):
         console.print(f"\n{escape(content['why_nothing'])}")
     if content.get("dry_run"):
