@@ -111,4 +111,4 @@ def _content(content: Any) -> Any:
 def _texts(parts: Any) -> str:
     if isinstance(parts, str):
         return parts
-    return "\n".join(part["text"] for part in objects(parts) if isinstance(part.get("text"), str))
+    return "\n".join(said for part in objects(parts) if (said := text(part.get("text"))) is not None)
