@@ -112,6 +112,8 @@ def newest(documents: Sequence[Document]) -> tuple[list[Document], dict[str, str
 def _is_state_of(document: Document, later: Document) -> bool:
     if document.name != later.name or document.name == (None, None):
         return False
+    if document.turn_is_copied != later.turn_is_copied[: len(document.turns)]:  # a continuation, which copies the other
+        return False
     own = [turn["id"] for turn in document.turns]
     after = [turn["id"] for turn in later.turns]
     if own == after:
