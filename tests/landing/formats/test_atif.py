@@ -219,6 +219,16 @@ def test_which_reward_is_the_outcome(tmp_path: Path, rewards: Any, outcome: floa
     assert attempt.outcome == outcome
 
 
+def test_tokens_of_a_result_belong_to_the_calls_where_they_are_as_many(tmp_path: Path) -> None:
+    bare = document({"source": "agent", "message": "A"}, {"source": "user", "message": "Q"}, {"source": "agent", "message": "B"})
+    details = {"prompt_token_ids": [[1], [1, 2]], "completion_token_ids": [[5], [6, 7]], "logprobs": [[-0.5], [-0.5, -0.25]]}
+    (attempt,), _ = trial(tmp_path, bare, verdict=result(agent_result={"rollout_details": [details]}))
+    assert attempt.exact_tokens and [call["token_ids"] for call in attempt.calls] == [[5], [6, 7]]
+    shorter = {**details, "completion_token_ids": [[5]]}
+    (attempt,), _ = trial(tmp_path, bare, verdict=result(agent_result={"rollout_details": [shorter]}))
+    assert [call["token_ids"] for call in attempt.calls] == [None, None]
+
+
 def test_an_earlier_state_of_a_document_is_superseded(tmp_path: Path) -> None:
     grown = document(*document()["steps"], {"source": "agent", "message": "More."})
     attempts, left = read(FORMAT, write(tmp_path / "a" / "t.json", document()), write(tmp_path / "b" / "t.json", grown))
