@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipelines.landing.art_parquet import ArtParquet
 from pipelines.landing.format import BadRecord, SourceRecord, Unfinished
-from tests.landing.formats.reading import read, shape, split
+from tests.landing.formats.whole_files import read, shape, split
 
 MESSAGE = pa.struct(
     [

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.landing.atif import Atif
 from pipelines.landing.format import Attempt
-from tests.landing.formats.reading import read, read_folder, refused, shape, split
+from tests.landing.formats.whole_files import read, read_folder, refused, shape, split
 from tests.landing.lines import line
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.landing.format import Attempt, BadRecord, SourceRecord, Unfinished
 from pipelines.landing.inspect_ai import InspectAi
-from tests.landing.formats.reading import read, read_folder, refused, shape, split
+from tests.landing.formats.whole_files import read, read_folder, refused, shape, split
 from tests.landing.lines import stored
 
 EVAL = {

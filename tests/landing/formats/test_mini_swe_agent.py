@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.landing.format import Attempt
 from pipelines.landing.mini_swe_agent import MiniSweAgent
-from tests.landing.formats.reading import read, read_folder, refused, shape
+from tests.landing.formats.whole_files import read, read_folder, refused, shape
 
 BARE = [
     {"role": "system", "content": "One bash block per answer."},

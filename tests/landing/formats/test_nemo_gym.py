@@ -14,7 +14,7 @@ from pipelines.ingest import ingest
 from pipelines.landing.format import Attempt, SourceRecord
 from pipelines.landing.nemo_gym import NemoGym
 from tests.conftest import make_workspace
-from tests.landing.formats.reading import read, read_folder, refused, shape
+from tests.landing.formats.whole_files import read, read_folder, refused, shape
 from tests.landing.lines import attempts as attempts_of
 from tests.landing.lines import line
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.landing.format import Attempt
 from pipelines.landing.swe_agent import SweAgent
-from tests.landing.formats.reading import read, read_folder, refused, shape, split
+from tests.landing.formats.whole_files import read, read_folder, refused, shape, split
 
 
 def run(**changes: Any) -> dict[str, Any]:

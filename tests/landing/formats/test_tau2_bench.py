@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.landing.format import Attempt, SourceRecord
 from pipelines.landing.tau2_bench import Tau2Bench
-from tests.landing.formats.reading import read, read_folder, refused, shape
+from tests.landing.formats.whole_files import read, read_folder, refused, shape
 from tests.landing.lines import attempts as attempts_of
 from tests.landing.lines import stored
 
