@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
+from pipelines.landing.anthropic_messages import AnthropicMessages
 from pipelines.landing.art_parquet import ArtParquet
 from pipelines.landing.atif import Atif
 from pipelines.landing.claude_code import ClaudeCode
@@ -37,9 +38,12 @@ from pipelines.landing.inspect_ai import InspectAi
 from pipelines.landing.kimi_cli import KimiCli
 from pipelines.landing.langfuse import Langfuse
 from pipelines.landing.langsmith import LangSmith
+from pipelines.landing.litellm import LiteLLM
 from pipelines.landing.mini_swe_agent import MiniSweAgent
 from pipelines.landing.nemo_gym import NemoGym
 from pipelines.landing.openai_chat import OpenAIChat
+from pipelines.landing.openai_finetune import OpenAIFinetune
+from pipelines.landing.openai_responses import OpenAIResponses
 from pipelines.landing.openai_stream import OpenAIStream
 from pipelines.landing.opencode import OpenCode
 from pipelines.landing.openhands_completions import OpenHandsCompletions
@@ -47,12 +51,15 @@ from pipelines.landing.openinference import OpenInference
 from pipelines.landing.otlp_genai import OtlpGenai
 from pipelines.landing.pi_agent import PiAgent
 from pipelines.landing.recorder import Recorder
+from pipelines.landing.sharegpt import ShareGPT
 from pipelines.landing.swe_agent import SweAgent
 from pipelines.landing.tau2_bench import Tau2Bench
 from pipelines.landing.tau_bench import TauBench
+from pipelines.landing.vcr_cassette import VcrCassette
 from pipelines.landing.vercel_ai import VercelAi
 
 FORMATS: tuple[LogFormat, ...] = (
+    AnthropicMessages(),
     ArtParquet(),
     Atif(),
     ClaudeCode(),
@@ -66,9 +73,12 @@ FORMATS: tuple[LogFormat, ...] = (
     KimiCli(),
     Langfuse(),
     LangSmith(),
+    LiteLLM(),
     MiniSweAgent(),
     NemoGym(),
     OpenAIChat(),
+    OpenAIFinetune(),
+    OpenAIResponses(),
     OpenAIStream(),
     OpenCode(),
     OpenHandsCompletions(),
@@ -76,9 +86,11 @@ FORMATS: tuple[LogFormat, ...] = (
     OtlpGenai(),
     PiAgent(),
     Recorder(),
+    ShareGPT(),
     SweAgent(),
     Tau2Bench(),
     TauBench(),
+    VcrCassette(),
     VercelAi(),
 )
 
