@@ -18,6 +18,7 @@ from pipelines.landing.calls import (
     Answer,
     Call,
     bundle_of,
+    careful,
     count,
     facts_of,
     has_messages,
@@ -73,7 +74,9 @@ class AnthropicMessages:
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempts that these calls are."""
-        kept, shorter = longest_states(records, lambda value: (value.get("id"), value[_STREAMED]) if _STREAMED in value else None)
+        kept, shorter = longest_states(
+            records, lambda value: (str(value.get("id")), value[_STREAMED]) if _STREAMED in value else None
+        )
         bundle = bundle_of([(record, _call(record.value)) for record in kept])
         holder = {record_id: attempt.ref for attempt in bundle.attempts for record_id in attempt.record_ids}
         left = {record_id: (holder.get(stands), "superseded") for record_id, stands in shorter.items()}
@@ -107,7 +110,10 @@ def is_message(value: Any) -> bool:
 def call_of(request: dict[str, Any], response: Any) -> Call:
     """A request and its response (a message, SSE text, a list of events, an error; None where not logged) as a Call."""
     messages = _system(request.get("system"))
-    for message in request.get("messages") or ():
+    asked = request.get("messages") or []
+    if not isinstance(asked, list):
+        raise BadPieceError("wrong_shape", "messages is no list")
+    for message in asked:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise BadPieceError("wrong_shape", "a message without a role")
         content = message.get("content")
@@ -167,6 +173,7 @@ def _parts(value: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     return request_and_response(value)
 
 
+@careful
 def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")

@@ -7,6 +7,7 @@ they are alike: its turns, the bundle that it belongs to, and the attempts that 
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +61,21 @@ class Call:
     cost_usd: float | None = None
     fault: str | None = None
     """One of reasons.FAULTS where the call failed."""
+
+
+def careful(facts: Callable[[Any], Facts]) -> Callable[[Any], Facts]:
+    """`facts` that refuses what it stumbles over: other versions of a tool leave things out or write them in another type."""
+
+    @functools.wraps(facts)
+    def refusing(value: Any) -> Facts:
+        try:
+            return facts(value)
+        except BadPieceError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
+            raise BadPieceError("wrong_shape", f"{type(problem).__name__}: {problem}"[:200]) from None
+
+    return refusing
 
 
 def spelled(call: Call) -> Spelled:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.landing import anthropic_messages, openai_chat, openai_responses
-from pipelines.landing.calls import Call, as_json, bundle_of, cost, count, facts_of, moment, session_of, spelled
+from pipelines.landing.calls import Call, as_json, bundle_of, careful, cost, count, facts_of, moment, session_of, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
@@ -58,6 +58,7 @@ def _is_row(value: Any) -> bool:
     return isinstance(value, dict) and {"call_type", "startTime", "messages", "response"} <= value.keys()
 
 
+@careful
 def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")

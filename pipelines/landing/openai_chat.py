@@ -17,6 +17,7 @@ from pipelines.landing.calls import (
     Answer,
     Call,
     bundle_of,
+    careful,
     chat_message,
     cost,
     count,
@@ -141,6 +142,7 @@ def tools_of(request: dict[str, Any]) -> list[Any] | None:
     return None
 
 
+@careful
 def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.landing.calls import as_json, chat_message
+from pipelines.landing.calls import as_json, careful, chat_message
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.demonstrations import Variants, bundle_of, checked, spelled
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
@@ -76,6 +76,7 @@ def _are_messages(messages: Any) -> bool:
     return content is None or isinstance(content, str)
 
 
+@careful
 def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")

@@ -20,6 +20,7 @@ from pipelines.landing.calls import (
     Answer,
     Call,
     bundle_of,
+    careful,
     cost,
     count,
     facts_of,
@@ -167,6 +168,7 @@ def _is_row(value: Any) -> bool:
     return is_response(response)
 
 
+@careful
 def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")

@@ -66,7 +66,7 @@ def _pieces(path: Path) -> Iterator[Piece]:
     others: list[Piece] = []
     for event in events_in(path):
         if is_chunk(event.value):
-            name = event.value.get("id") or event.value.get("created")
+            name = str(event.value.get("id") or event.value.get("created"))
             stream = streams.setdefault(name, _Stream(event, event))
             stream.last = event
             stream.chunks.append(event.value)
@@ -100,6 +100,9 @@ def _piece(stream: _Stream, begin: int) -> Piece:
         spelled(call)
     except BadPieceError as problem:
         return bad(stream.first.raw, stream.first.line, begin, problem)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        detail = f"{type(problem).__name__}: {problem}"[:200]
+        return bad(stream.first.raw, stream.first.line, begin, BadPieceError("wrong_shape", detail))
     read = Facts(bundle_ref=None if call.call_id is None else f"stream:{call.call_id}", time=call.ended_at)
     return made(read, whole, line=stream.first.line, begin=begin, end=stream.last.end)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.landing.calls import as_json
+from pipelines.landing.calls import as_json, careful
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.demonstrations import Variants, bundle_of, checked, spelled
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
@@ -81,6 +81,7 @@ def _is_row(value: Any) -> bool:
     return isinstance(content, list) and bool(content) and isinstance(content[0], dict) and {"type", "value"} <= content[0].keys()
 
 
+@careful
 def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from pipelines.landing import anthropic_messages, openai_chat, openai_responses
-from pipelines.landing.calls import Call, as_json, bundle_of, facts_of, has_messages, moment, session_of, spelled
+from pipelines.landing.calls import Call, as_json, bundle_of, careful, facts_of, has_messages, moment, session_of, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_items
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
@@ -107,6 +107,7 @@ def _interactions(path: Path) -> Iterator[Piece]:
             yield bad(raw[begin:end], line, begin, BadPieceError("wrong_shape", detail))
 
 
+@careful
 def _facts(value: Any) -> Facts:
     request = value.get("request") if isinstance(value, dict) else None
     response = value.get("response") if isinstance(value, dict) else None
