@@ -28,9 +28,11 @@ from pipelines.landing.claude_code import ClaudeCode
 from pipelines.landing.claude_managed_agents import ClaudeManagedAgents
 from pipelines.landing.cline import Cline
 from pipelines.landing.codex_cli import CodexCli
+from pipelines.landing.copilot_cli import CopilotCli
 from pipelines.landing.cursor_cli import CursorCli
 from pipelines.landing.droid_cli import DroidCli
 from pipelines.landing.format import GIVES, LogFormat
+from pipelines.landing.gemini_cli import GeminiCli
 from pipelines.landing.head import Head
 from pipelines.landing.hermes import Hermes
 from pipelines.landing.inspect_ai import InspectAi
@@ -46,6 +48,7 @@ from pipelines.landing.openhands_completions import OpenHandsCompletions
 from pipelines.landing.openinference import OpenInference
 from pipelines.landing.otlp_genai import OtlpGenai
 from pipelines.landing.pi_agent import PiAgent
+from pipelines.landing.qwen_cli import QwenCli
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.swe_agent import SweAgent
 from pipelines.landing.tau2_bench import Tau2Bench
@@ -59,8 +62,10 @@ FORMATS: tuple[LogFormat, ...] = (
     ClaudeManagedAgents(),
     Cline(),
     CodexCli(),
+    CopilotCli(),
     CursorCli(),
     DroidCli(),
+    GeminiCli(),
     Hermes(),
     InspectAi(),
     KimiCli(),
@@ -75,6 +80,7 @@ FORMATS: tuple[LogFormat, ...] = (
     OpenInference(),
     OtlpGenai(),
     PiAgent(),
+    QwenCli(),
     Recorder(),
     SweAgent(),
     Tau2Bench(),
