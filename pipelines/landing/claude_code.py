@@ -92,13 +92,15 @@ class ClaudeCode:
 
 def _is_line(row: dict[str, Any]) -> bool:
     kind, message = row.get("type"), row.get("message")
+    if not isinstance(kind, str):
+        return False
     if kind in ("user", "assistant") and isinstance(message, dict) and "role" in message:
         return isinstance(row.get("sessionId"), str) and "uuid" in row and "parts" not in message
     if kind == "summary":
         return "leafUuid" in row
     if kind in META:
         return "sessionId" in row or "messageId" in row
-    return "isSidechain" in row and "parentUuid" in row and isinstance(row.get("sessionId"), str) and kind is not None
+    return "isSidechain" in row and "parentUuid" in row and isinstance(row.get("sessionId"), str)
 
 
 def _is_agent_note(value: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -269,6 +269,7 @@ def _connect(session: _Session) -> None:
     for line in session.lines:
         by_uuid.setdefault(line.uuid, line)
     latest: dict[str, Node] = {}
+    kept: list[tuple[Node, Line]] = []
     taken: set[str] = set()
     for node in sorted(session.nodes.values(), key=lambda node: node.order):
         first = next(line for line in session.members[node.key] if line.is_message)
@@ -280,6 +281,7 @@ def _connect(session: _Session) -> None:
             node.parent = parent.key
         elif compacted:
             node.link = "compaction"
+            kept.append((node, first))
             node.came_from = before.key if before is not None else latest[first.thread].key if first.thread in latest else None
         elif first.thread:
             node.link = "subagent"
@@ -287,6 +289,31 @@ def _connect(session: _Session) -> None:
         elif _torn_off(first):
             node.link = "continuation"
         latest[first.thread] = node
+    for node, first in kept:
+        _keep_segment(session, node, first, by_uuid)
+
+
+def _keep_segment(session: _Session, node: Node, first: Line, by_uuid: dict[str, Line]) -> None:
+    """A compaction may keep the last messages as they were: they follow the summary (or go before it, where they hang on the
+    boundary itself) and are not logged again."""
+    boundary = first.parent
+    while boundary is not None and boundary.value.get("subtype") != "compact_boundary":
+        boundary = boundary.parent
+    told = boundary.value.get("compactMetadata") if boundary else None
+    segment = told.get("preservedSegment") if isinstance(told, dict) else None
+    if boundary is None or not isinstance(segment, dict):
+        return
+    head, tail = (by_uuid.get(str(segment.get(name))) for name in ("headUuid", "tailUuid"))
+    at = session.nodes.get(tail.key or "") if tail else None
+    turns: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    while head is not None and at is not None and at.key not in seen:
+        seen.add(at.key)
+        turns = [*at.turns, *turns]
+        if at.key == head.key:
+            node.turns = [*turns, *node.turns] if segment.get("anchorUuid") == boundary.uuid else [*node.turns, *turns]
+            return
+        at = session.nodes.get(at.parent or "")
 
 
 def _before(line: Line, key: str) -> Line | None:
@@ -350,11 +377,17 @@ def _starter(
     return None, None if parent is None else parent.key
 
 
-def _agent_calls(session: _Session, prompt: str) -> Iterable[str]:
+def _agent_calls(session: _Session, prompt: str) -> Iterator[str]:
     """Calls of the tools that start subagents with this prompt, the earliest first."""
     for node in sorted(session.nodes.values(), key=lambda node: node.order):
         for call in [call for turn in node.turns if turn["role"] == "assistant" for call in turn.get("tool_calls") or ()]:
-            if prompt and call["function"]["name"] in AGENT_TOOLS:
-                asked = orjson.loads(call["function"]["arguments"])
-                if isinstance(asked, dict) and isinstance(asked.get("prompt"), str) and asked["prompt"].strip() == prompt:
-                    yield call["id"]
+            if prompt and call["function"]["name"] in AGENT_TOOLS and _prompt(call["function"]["arguments"]) == prompt:
+                yield call["id"]
+
+
+def _prompt(arguments: str) -> str | None:
+    try:
+        asked = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return None
+    return asked["prompt"].strip() if isinstance(asked, dict) and isinstance(asked.get("prompt"), str) else None

@@ -183,6 +183,8 @@ def _facts(row: Any) -> Facts:
         calls = data.get("toolRequests") or []
         if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
             raise BadPieceError("wrong_shape", "toolRequests is no list of objects")
+        if not all(isinstance(call.get("toolCallId"), str | None) for call in calls):
+            raise BadPieceError("wrong_shape", "toolCallId is no string")
     return Facts(time=time)
 
 

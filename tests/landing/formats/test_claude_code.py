@@ -233,6 +233,19 @@ def test_a_compaction_begins_an_attempt_linked_to_the_longer_one(named: str | No
     assert (later.link, later.parent_ref, later.num_shared_turns) == ("compaction", trunk.ref, 0)
 
 
+@pytest.mark.parametrize(("anchor", "expected"), [("u21", "uattauA"), ("u20", "attauuA")])
+def test_messages_that_a_compaction_kept_are_context_of_what_follows(anchor: str, expected: str) -> None:
+    segment = {"headUuid": "u2", "anchorUuid": anchor, "tailUuid": "u9"}
+    boundary = row(20, "system", None, subtype="compact_boundary", compactMetadata={"preservedSegment": segment})
+    summary = user(21, 20, "Summary: …", isCompactSummary=True)
+    after = [user(22, 21, "Go on."), answer(23, 22, "m3", text("I go on."))]
+    trunk, later = attempts(FORMAT, *SESSION[1:], boundary, summary, *after)
+    assert (roles(trunk), roles(later), later.link) == ("uAttA", expected, "compaction")
+    segment["headUuid"] = "gone"
+    _, later = attempts(FORMAT, *SESSION[1:], boundary, summary, *after)
+    assert roles(later) == "uuA"
+
+
 def test_lines_of_a_forked_session_that_are_the_other_session_s_are_context() -> None:
     fork = {"forkedFrom": {"sessionId": "s0", "messageUuid": "…"}}
     copies = [{**value, **fork} for value in SESSION[1:]]
