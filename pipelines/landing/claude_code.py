@@ -27,7 +27,8 @@ from typing import Any
 import orjson
 
 from pipelines.landing.blocks import checked, messages
-from pipelines.landing.claude_code_session import bundle, is_api_error
+from pipelines.landing.claude_code_lines import is_api_error
+from pipelines.landing.claude_code_session import bundle
 from pipelines.landing.decoding import BadPieceError, Facts, utc
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pipelines.ids import Identity
 from pipelines.landing.format import Attempt, BadRecord, Bundle, LogFormat, SourceRecord, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.spelling import with_identities
+from tests.landing.lines import line
 
 IDENTITY = Identity(b"identity of the tests")
 
@@ -81,3 +85,44 @@ def bundle_of(format: LogFormat, records: Sequence[StoredRecord]) -> Bundle:
 def roles(attempt: Attempt) -> str:
     """First letters of the turns' roles; capital where sampled."""
     return "".join(turn["role"][0].upper() if turn["sampled"] else turn["role"][0] for turn in attempt.turns)
+
+
+ODD: list[Any] = [
+    None,
+    5,
+    -1.5,
+    True,
+    "",
+    "x",
+    [],
+    {},
+    ["x"],
+    [None],
+    {"a": 1},
+    [{}],
+    [{"type": "text"}],
+    {"type": "text", "text": 5},
+]
+
+
+def reads_or_refuses(format: LogFormat, folder: Path, rows: Sequence[Any], chance: random.Random) -> None:
+    """Some rows lose a key or hold something odd in its place: whatever is let through must be readable."""
+    path = folder / "mutated.jsonl"
+    path.write_bytes(b"".join(line(_mutated(row, chance) if chance.random() < 0.3 else row) for row in rows))
+    read(format, [path])
+
+
+def _mutated(value: Any, chance: random.Random) -> Any:
+    value = copy.deepcopy(value)
+    at, key = chance.choice(list(_places(value)))
+    if isinstance(at, dict) and chance.random() < 0.3:
+        del at[key]
+    else:
+        at[key] = chance.choice(ODD)
+    return value
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield value, key
+        yield from _places(inner)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pipelines.landing.claude_code import ClaudeCode
 from pipelines.landing.format import Attempt, BadRecord, SourceRecord
-from tests.landing.bundles import bundle_of, read, roles
+from tests.landing.bundles import bundle_of, read, reads_or_refuses, roles
 from tests.landing.lines import attempts, line, stored, write_lines
 
 FORMAT = ClaudeCode()
@@ -201,12 +201,24 @@ def test_two_subagents_with_one_prompt_have_a_call_each() -> None:
 
 
 def test_old_versions_keep_subagents_between_the_lines_of_the_session() -> None:
-    side = [user(10, None, "Count.", isSidechain=True), answer(11, 10, "m5", text("3"), isSidechain=True)]
-    trunk, agent = sorted(
-        attempts(FORMAT, user(1, None, "Hi"), answer(2, 1, "m1", use("t1", "Task", prompt="Count.")), *side, result(12, 2, "t1")),
-        key=lambda attempt: attempt.link or "",
+    calls = [use("t1", "Task", prompt="Count."), use("t2", "Task", prompt="Weigh.")]
+    side = [
+        value
+        for number, prompt in ((10, "Weigh."), (20, "Count."))
+        for value in (
+            user(number, None, prompt, isSidechain=True),
+            answer(number + 1, number, f"m{number}", text("3"), isSidechain=True),
+        )
+    ]
+    trunk, *agents = sorted(
+        attempts(FORMAT, user(1, None, "Hi"), answer(2, 1, "m1", *calls), *side, result(30, 2, "t1"), result(31, 30, "t2")),
+        key=lambda attempt: (attempt.link or "", attempt.parent_tool_call_id),
     )
-    assert (roles(trunk), roles(agent), agent.parent_tool_call_id) == ("uAt", "uA", "t1")
+    assert roles(trunk) == "uAtt"
+    assert [(roles(agent), agent.turns[0]["content"], agent.parent_tool_call_id) for agent in agents] == [
+        ("uA", "Count.", "t1"),
+        ("uA", "Weigh.", "t2"),
+    ]
 
 
 def test_a_subagent_that_starts_with_a_copy_of_the_conversation_sampled_none_of_it() -> None:
@@ -402,6 +414,11 @@ def test_the_order_in_which_lines_arrive_changes_nothing(shuffled: random.Random
     assert Counter(attempt.link for attempt in expected.attempts) == {None: 1, "branch": 2, "subagent": 1, "compaction": 1}
     shuffled.shuffle(records)
     assert bundle_of(FORMAT, records) == expected
+
+
+@given(st.randoms(use_true_random=False))
+def test_lines_of_any_shape_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, chance: random.Random) -> None:
+    reads_or_refuses(FORMAT, tmp_path_factory.mktemp("mutated"), EVERYTHING, chance)
 
 
 def test_real_sessions(shared_logs: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines.landing import registry
 from pipelines.landing.codex_cli import CodexCli
 from pipelines.landing.format import BadRecord, SourceRecord
-from tests.landing.bundles import Read, bundle_of, read, roles
+from tests.landing.bundles import Read, bundle_of, read, reads_or_refuses, roles
 from tests.landing.lines import line, stored, write_lines
 
 FORMAT = CodexCli()
@@ -243,6 +246,12 @@ def test_the_order_of_records_changes_nothing(tmp_path: Path) -> None:
     pieces = [piece for piece in FORMAT.split(write_lines(tmp_path / "a.jsonl", SESSION)) if isinstance(piece, SourceRecord)]
     records = stored(FORMAT, *[piece.value for piece in pieces if piece.skip_reason is None])
     assert bundle_of(FORMAT, records[::-1]) == bundle_of(FORMAT, records)
+
+
+@given(st.randoms(use_true_random=False))
+def test_rows_of_any_shape_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, chance: random.Random) -> None:
+    rows = [*SESSION, row(9, "compacted", {"message": "Summary"}), event(10, "thread_rolled_back", num_turns=1)]
+    reads_or_refuses(FORMAT, tmp_path_factory.mktemp("mutated"), rows, chance)
 
 
 def test_real_rollouts(shared_logs: Path) -> None:

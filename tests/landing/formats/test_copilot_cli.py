@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines.landing.copilot_cli import OUTCOME_SOURCE, CopilotCli
 from pipelines.landing.format import SourceRecord
-from tests.landing.bundles import Read, bundle_of, read, roles
+from tests.landing.bundles import Read, bundle_of, read, reads_or_refuses, roles
 from tests.landing.lines import line, stored, write_lines
 
 FORMAT = CopilotCli()
@@ -149,6 +152,12 @@ def test_the_order_of_records_changes_nothing(tmp_path: Path) -> None:
     pieces = [piece for piece in FORMAT.split(write_lines(tmp_path / "a.jsonl", EVENTS)) if isinstance(piece, SourceRecord)]
     records = stored(FORMAT, *[piece.value for piece in pieces if piece.skip_reason is None])
     assert bundle_of(FORMAT, records[::-1]) == bundle_of(FORMAT, records)
+
+
+@given(st.randoms(use_true_random=False))
+def test_rows_of_any_shape_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, chance: random.Random) -> None:
+    rows = [*EVENTS, event(11, "session.task_complete", success=True), event(12, "abort")]
+    reads_or_refuses(FORMAT, tmp_path_factory.mktemp("mutated"), rows, chance)
 
 
 def test_real_events(shared_logs: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.landing.qwen_cli import QwenCli
-from tests.landing.bundles import Read, bundle_of, read, roles
+from tests.landing.bundles import Read, bundle_of, read, reads_or_refuses, roles
 from tests.landing.lines import attempts, line, stored, write_lines
 
 FORMAT = QwenCli()
@@ -137,6 +137,12 @@ def test_the_order_in_which_lines_arrive_changes_nothing(shuffled: random.Random
     expected = bundle_of(FORMAT, records)
     shuffled.shuffle(records)
     assert bundle_of(FORMAT, records) == expected
+
+
+@given(st.randoms(use_true_random=False))
+def test_rows_of_any_shape_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, chance: random.Random) -> None:
+    rows = CHAT
+    reads_or_refuses(FORMAT, tmp_path_factory.mktemp("mutated"), rows, chance)
 
 
 def test_real_chats(shared_logs: Path) -> None:
