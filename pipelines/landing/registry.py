@@ -29,9 +29,11 @@ from pipelines.landing.claude_code import ClaudeCode
 from pipelines.landing.claude_managed_agents import ClaudeManagedAgents
 from pipelines.landing.cline import Cline
 from pipelines.landing.codex_cli import CodexCli
+from pipelines.landing.copilot_cli import CopilotCli
 from pipelines.landing.cursor_cli import CursorCli
 from pipelines.landing.droid_cli import DroidCli
 from pipelines.landing.format import GIVES, LogFormat
+from pipelines.landing.gemini_cli import GeminiCli
 from pipelines.landing.head import Head
 from pipelines.landing.hermes import Hermes
 from pipelines.landing.inspect_ai import InspectAi
@@ -50,6 +52,7 @@ from pipelines.landing.openhands_completions import OpenHandsCompletions
 from pipelines.landing.openinference import OpenInference
 from pipelines.landing.otlp_genai import OtlpGenai
 from pipelines.landing.pi_agent import PiAgent
+from pipelines.landing.qwen_cli import QwenCli
 from pipelines.landing.recorder import Recorder
 from pipelines.landing.sharegpt import ShareGPT
 from pipelines.landing.swe_agent import SweAgent
@@ -66,8 +69,10 @@ FORMATS: tuple[LogFormat, ...] = (
     ClaudeManagedAgents(),
     Cline(),
     CodexCli(),
+    CopilotCli(),
     CursorCli(),
     DroidCli(),
+    GeminiCli(),
     Hermes(),
     InspectAi(),
     KimiCli(),
@@ -85,6 +90,7 @@ FORMATS: tuple[LogFormat, ...] = (
     OpenInference(),
     OtlpGenai(),
     PiAgent(),
+    QwenCli(),
     Recorder(),
     ShareGPT(),
     SweAgent(),
