@@ -42,7 +42,9 @@ from pipelines.landing.nemo_gym import NemoGym
 from pipelines.landing.openai_chat import OpenAIChat
 from pipelines.landing.openai_stream import OpenAIStream
 from pipelines.landing.opencode import OpenCode
+from pipelines.landing.openhands import OpenHands
 from pipelines.landing.openhands_completions import OpenHandsCompletions
+from pipelines.landing.openhands_sdk import OpenHandsSdk
 from pipelines.landing.openinference import OpenInference
 from pipelines.landing.otlp_genai import OtlpGenai
 from pipelines.landing.pi_agent import PiAgent
@@ -71,7 +73,9 @@ FORMATS: tuple[LogFormat, ...] = (
     OpenAIChat(),
     OpenAIStream(),
     OpenCode(),
+    OpenHands(),
     OpenHandsCompletions(),
+    OpenHandsSdk(),
     OpenInference(),
     OtlpGenai(),
     PiAgent(),
