@@ -155,7 +155,7 @@ class _Log:
             return
         called = event.get("tool_call_metadata") or {}
         call_id = called.get("tool_call_id") or f"event-{event.get('cause')}"
-        content = event.get("content")
+        content = _seen(event.get("content"), extras)
         if call_id in self._calls:
             self._entry(name, event, [tool_turn(call_id, content, name=called.get("function_name"))])
         else:
@@ -180,6 +180,17 @@ class _Log:
         entry = Entry(record_ids=[self._record_id], turns=turns, id=name, answers=answers and bool(turns), time=time, model=model)
         self.entries.append(entry)
         return entry
+
+
+def _seen(content: Any, extras: Mapping[str, Any]) -> Any:
+    """What the model saw of an observation, where that is more than its content."""
+    if extras.get("impl_source") == "oh_aci" and isinstance(extras.get("formatted_output_and_error"), str):
+        return extras["formatted_output_and_error"]
+    around = extras.get("metadata")
+    if isinstance(around, dict) and isinstance(content, str):
+        before, behind = (around[name] if isinstance(around.get(name), str) else "" for name in ("prefix", "suffix"))
+        return before + content + behind
+    return content
 
 
 def _message(role: str, text: Any, images: Any) -> list[dict[str, Any]]:
