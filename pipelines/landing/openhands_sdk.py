@@ -55,8 +55,9 @@ class OpenHandsSdk:
         """One piece per event."""
         folder = path.parent
         named = folder.parent.name if folder.name == "events" else None
-        if found := _FILE.fullmatch(path.name):
-            place = int(found.group(1))
+        found, head = _FILE.fullmatch(path.name), Head(path)
+        if found or (_is_event(head.object) and not any(_is_event(row) for row in head.rows)):
+            place = int(found.group(1)) if found else None
             return split_document(path, start, lambda value: _facts(value, named or folder.name, Places(), place))
         first: list[str] = [named] if named else []
         places = Places()
@@ -112,7 +113,7 @@ def _facts(value: Any, conversation: str, places: Places, number: int | None) ->
         checked(row, prompt_token_ids=_LIST, response_token_ids=_LIST)
     time = moment(row.get("timestamp"))
     skip = None
-    if row["kind"] not in _OWN and not (row["kind"] == "ConversationStateUpdateEvent" and row.get("key") in _STATES):
+    if row["kind"] not in _OWN and not (row["kind"] == "ConversationStateUpdateEvent" and str(row.get("key")) in _STATES):
         skip = _SKIPPED.get(row["kind"], "meta")
     place = places.place(time, row)
     place = place if number is None else {**place, "tie": number}
