@@ -48,7 +48,9 @@ from pipelines.landing.openai_finetune import OpenAIFinetune
 from pipelines.landing.openai_responses import OpenAIResponses
 from pipelines.landing.openai_stream import OpenAIStream
 from pipelines.landing.opencode import OpenCode
+from pipelines.landing.openhands import OpenHands
 from pipelines.landing.openhands_completions import OpenHandsCompletions
+from pipelines.landing.openhands_sdk import OpenHandsSdk
 from pipelines.landing.openinference import OpenInference
 from pipelines.landing.otlp_genai import OtlpGenai
 from pipelines.landing.pi_agent import PiAgent
@@ -86,7 +88,9 @@ FORMATS: tuple[LogFormat, ...] = (
     OpenAIResponses(),
     OpenAIStream(),
     OpenCode(),
+    OpenHands(),
     OpenHandsCompletions(),
+    OpenHandsSdk(),
     OpenInference(),
     OtlpGenai(),
     PiAgent(),
