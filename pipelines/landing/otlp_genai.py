@@ -83,13 +83,14 @@ def _paths(document: Any) -> list[tuple[str, ...]]:
 
 
 def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
-    resource, scope = document, None
-    for number, step in enumerate(place):
-        document = document[step]
-        if number > 0 and place[number - 1] in _REQUESTS:
-            resource = document.get("resource")
-        if number > 0 and place[number - 1] in _SCOPES:
-            scope = first(document, "scope", "instrumentationLibrary")
+    resource, scope = None, None
+    around: Any = document
+    for before, step in zip((None, *place), place, strict=False):
+        around = around[step]
+        if before in _REQUESTS:
+            resource = around.get("resource")
+        if before in _SCOPES:
+            scope = first(around, "scope", "instrumentationLibrary")
     value = {"resource": resource, "scope": scope, "span": item}
     span = checked(_span(value), ADVICE)
     return Facts(

@@ -166,7 +166,8 @@ def _of_list(items: list[Any], role: str, depth: int) -> list[dict[str, Any]]:
 def _of_object(value: dict[str, Any], role: str, depth: int) -> list[dict[str, Any]]:
     if (options := _options(value)) is not None:
         return [answer for answer in (_one(option) for option in options) if answer is not None]
-    if _is_message(value):
+    is_choice = isinstance(value.get("message"), dict) and "role" not in value
+    if is_choice or _is_message(value):
         return _of_list([value], role, depth)
     if isinstance(value.get("content"), list):  # an Anthropic answer
         return _of_list([{**value, "role": value.get("role") or "assistant"}], role, depth)
