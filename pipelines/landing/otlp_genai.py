@@ -91,7 +91,7 @@ def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
             resource = around.get("resource")
         if before in _SCOPES:
             scope = first(around, "scope", "instrumentationLibrary")
-    value = {"resource": resource, "scope": scope, "span": item}
+    value: dict[str, Any] = {"resource": resource, "scope": scope, "span": item}
     span = checked(_span(value), ADVICE)
     return Facts(
         vendor_id=f"{span.trace_id}/{span.span_id}",
@@ -109,8 +109,7 @@ def _span(value: Any) -> Span:
     if not isinstance(span_id, str) or not isinstance(trace_id, str) or not span_id or not trace_id:
         raise BadPieceError("wrong_shape", "a span without traceId and spanId")
     events = item.get("events")
-    status = item.get("status")
-    failed = isinstance(status, dict) and status.get("code") in _ERROR
+    status = item["status"] if isinstance(item.get("status"), dict) else {}
     resource = attributes(value["resource"].get("attributes")) if isinstance(value.get("resource"), dict) else {}
     service = name_or_none(resource.get("service.name"))
     return span_of(
@@ -124,6 +123,6 @@ def _span(value: Any) -> Span:
         else [],
         started_at=first(item, "startTimeUnixNano", "start_time_unix_nano"),
         ended_at=first(item, "endTimeUnixNano", "end_time_unix_nano"),
-        error=str(status.get("message") or "") if failed else None,
+        error=str(status.get("message") or "") if status.get("code") in _ERROR else None,
         harness=None if service is None or service.startswith("unknown_service") else service,
     )
