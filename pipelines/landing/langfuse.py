@@ -33,11 +33,11 @@ from pipelines.landing.spans import (
     Kind,
     Score,
     Span,
-    checked,
     fault_of,
     logged,
     moment,
     name_or_none,
+    readable,
     spelled_of,
     whole_number,
 )
@@ -107,7 +107,7 @@ def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
             around = around[step]
         if not isinstance(around.get("trace"), dict):  # its header has no bytes of its own
             value["trace"] = {key: around[key] for key in _HEADER if key in around}
-    span = checked(_span(value), ADVICE)
+    span = readable(_span, value, ADVICE)
     return Facts(
         vendor_id=f"{span.trace_id}/{span.span_id}",
         bundle_ref=span.trace_id,
