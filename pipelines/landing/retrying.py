@@ -8,6 +8,9 @@ there and removes the row: until then the piece stands in both places.
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
+import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +28,7 @@ from pipelines.landing.format import LogFormat
 from pipelines.landing.land import RAW_LIMIT, Landing, land
 from pipelines.landing.offsets import Position
 from pipelines.landing.opening import open_log
-from pipelines.schemas import QUARANTINE
+from pipelines.schemas import QUARANTINE, RECORDS
 from pipelines.steps import reached
 from pipelines.workspace import Workspace
 
@@ -166,18 +169,23 @@ class _Again:
             else:
                 self.retried.stayed["it still cannot be read"] += 1
                 return []
-        if number is None and any(one.record.vendor_id is None for one in records.values()):
-            self.retried.stayed["its file is gone or changed, and without it nobody can tell it from an equal one"] += 1
-            return []
         # what stood in a file of its own for a moment stands where it always stood
+        place = {key: piece[key] for key in ("line", "byte_start", "byte_end")}
         kept = Chunk()
         for name, one in records.items():
-            place = {key: piece[key] for key in ("line", "byte_start", "byte_end")}
-            moved = type(one)(_placed(one.record, place), one.content_id, one.bundle_key)
-            counted = one.record.vendor_id is None and number is not None
-            kept.records[self.identity.of("record", "content", one.content_id, str(number)) if counted else name] = moved
+            if one.record.vendor_id is None:
+                name = None if number is None else self.identity.of("record", "content", one.content_id, str(number))
+                if name is None or self._taken(name, piece):
+                    self.retried.stayed["its file is gone or changed, and without it nobody can tell it from an equal one"] += 1
+                    return []
+            kept.records[name] = dataclasses.replace(one, record=dataclasses.replace(one.record, **place))
         self._land(format, [kept])
         return [piece["record_id"]]
+
+    def _taken(self, record_id: str, piece: dict[str, Any]) -> bool:
+        """A record that stood elsewhere has the id: there were equal ones that could be read."""
+        held = self.workspace.lake.read(RECORDS.name, ["source", "byte_start"], ds.field("record_id") == record_id).to_pylist()
+        return any((row["source"], row["byte_start"]) != (piece["source"], piece["byte_start"]) for row in held)
 
     def _land(self, format: LogFormat, found: Any) -> None:
         landing = Landing(self.workspace, self.day, True)
@@ -185,14 +193,10 @@ class _Again:
         self.retried.records += landing.records + landing.skipped
 
 
-def _placed(record: Any, place: dict[str, int]) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(record, **place)
-
-
 def _overlapping(pieces: Sequence[dict[str, Any]], start: int, end: int) -> list[str]:
-    return [piece["record_id"] for piece in pieces if start < piece["byte_end"] and piece["byte_start"] < end]
+    """Those that lie where these bytes lie; `pieces` stand in the order of their file and do not overlap each other."""
+    first = bisect.bisect_right(pieces, start, key=lambda piece: piece["byte_end"])
+    return [piece["record_id"] for piece in itertools.takewhile(lambda piece: piece["byte_start"] < end, pieces[first:])]
 
 
 def _number(identity: Identity, raw: bytes, record_id: str) -> int | None:
