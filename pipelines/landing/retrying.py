@@ -109,8 +109,8 @@ class _Again:
         for piece in pieces:
             (standing if self._stands(path, piece) else rest).append(piece)
         done = self._from_file(self.format, path, standing) if standing else []
-        for piece in rest:
-            done += self._from_kept(self.format, piece)
+        for piece in rest:  # in the order of the file
+            done += self._from_kept(self.format, piece, done)
         return done
 
     def _stands(self, path: Path, piece: dict[str, Any]) -> bool:
@@ -150,7 +150,7 @@ class _Again:
             self.retried.stayed["it still cannot be read"] += len(ids) - len(done)
         return done
 
-    def _from_kept(self, format: LogFormat, piece: dict[str, Any]) -> list[str]:
+    def _from_kept(self, format: LogFormat, piece: dict[str, Any], done: Sequence[str]) -> list[str]:
         """Out of the text in quarantine: whole, and with its ids' bytes or with an id of its own."""
         row = self.workspace.lake.read(QUARANTINE.name, ["raw"], ds.field("record_id") == piece["record_id"]).to_pylist()[0]
         raw = row["raw"].encode()
@@ -174,18 +174,28 @@ class _Again:
         kept = Chunk()
         for name, one in records.items():
             if one.record.vendor_id is None:
-                name = None if number is None else self.identity.of("record", "content", one.content_id, str(number))
-                if name is None or self._taken(name, piece):
+                found_name = None if number is None else self._counted(piece, one.content_id, raw, number, done)
+                if found_name is None:
                     self.retried.stayed["its file is gone or changed, and without it nobody can tell it from an equal one"] += 1
                     return []
+                name = found_name
             kept.records[name] = dataclasses.replace(one, record=dataclasses.replace(one.record, **place))
         self._land(format, [kept])
         return [piece["record_id"]]
 
-    def _taken(self, record_id: str, piece: dict[str, Any]) -> bool:
-        """A record that stood elsewhere has the id: there were equal ones that could be read."""
-        held = self.workspace.lake.read(RECORDS.name, ["source", "byte_start"], ds.field("record_id") == record_id).to_pylist()
-        return any((row["source"], row["byte_start"]) != (piece["source"], piece["byte_start"]) for row in held)
+    def _counted(self, piece: dict[str, Any], content_id: str, raw: bytes, number: int, done: Sequence[str]) -> str | None:
+        """Its id by its number among the equal pieces of its file: those before it that are records, and those that are in
+        quarantine. None where another record has that id: then some of them came from another file, and cannot be counted.
+        """
+        lake, place = self.workspace.lake, (piece["source"], piece["byte_start"])
+        equal = lake.read(RECORDS.name, ["record_id", "source", "byte_start"], ds.field("content_id") == content_id).to_pylist()
+        before = sum(1 for row in equal if row["source"] == place[0] and row["byte_start"] < place[1])
+        bad_id = self.identity.of("content", "bad", raw)
+        waiting = {self.identity.of("record", "bad", bad_id, str(other)) for other in range(1, number)} - set(done)
+        before += lake.read(QUARANTINE.name, ["record_id"], ds.field("record_id").isin(sorted(waiting))).num_rows
+        record_id = self.identity.of("record", "content", content_id, str(before + 1))
+        taken = any(row["record_id"] == record_id and (row["source"], row["byte_start"]) != place for row in equal)
+        return None if taken else record_id
 
     def _land(self, format: LogFormat, found: Any) -> None:
         landing = Landing(self.workspace, self.day, True)
