@@ -192,7 +192,8 @@ class _Again:
         before = sum(1 for row in equal if row["source"] == place[0] and row["byte_start"] < place[1])
         bad_id = self.identity.of("content", "bad", raw)
         waiting = {self.identity.of("record", "bad", bad_id, str(other)) for other in range(1, number)} - set(done)
-        before += lake.read(QUARANTINE.name, ["record_id"], ds.field("record_id").isin(sorted(waiting))).num_rows
+        if waiting:
+            before += lake.read(QUARANTINE.name, ["record_id"], ds.field("record_id").isin(sorted(waiting))).num_rows
         record_id = self.identity.of("record", "content", content_id, str(before + 1))
         taken = any(row["record_id"] == record_id and (row["source"], row["byte_start"]) != place for row in equal)
         return None if taken else record_id
