@@ -307,18 +307,21 @@ def rollback(folder: Where = Path(), as_json: AsJson = False) -> None:
 @app.command()
 def doctor(
     digest: Annotated[bool, typer.Option("--digest", help="Hash of each table's canonical rows.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Mend damaged tables first; nothing is deleted.")] = False,
     folder: Where = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Check set-up and invariants; exit 1 where one is broken."""
+    """Check set-up, tables and invariants; exit 1 where something is broken that is not mended."""
     from pipelines import doctor as checks
 
-    workspace = _open(folder)
+    workspace = Workspace.open(folder, claim=False)  # a lake that cannot be read is what this command is for
+    done = checks.fix(workspace) if fix else []
     if digest:
         _answer(as_json, checks.digest(workspace), show.fields)
         return
     findings = checks.check(workspace)
-    _answer(as_json, [dataclasses.asdict(finding) for finding in findings], show.findings)
+    told = [*({"check": "fixed", "ok": True, "detail": line} for line in done), *map(dataclasses.asdict, findings)]
+    _answer(as_json, told, show.findings)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
