@@ -28,7 +28,7 @@ from typing import Any
 
 import orjson
 
-from pipelines.landing.redaction_rules import Rules, stock, token_at
+from pipelines.landing.redaction_rules import Rules, encoded, stock, token_at
 
 KEPT = frozenset({"call_id", "harness", "policy_version"})
 """Keys whose strings name things that other records and settings name too: rules about people leave them alone."""
@@ -85,11 +85,12 @@ class Redactor:
 
     def text(self, text: str, *, personal: bool = True) -> str:
         """The text without its secrets; `personal` False leaves what is about people."""
+        if (inner := _nested(text)) is None:
+            return self._text(text, personal) if self.rules.may_match(encoded(text)) else text
         strings = [text]
-        telling = self._collect(_nested(text), strings)
-        if not telling and not self.rules.may_match(_joined(strings)):
-            return text
-        return self._text(text, personal)
+        if self._collect(inner, strings) or self.rules.may_match(_joined(strings)):
+            return self._text(text, personal)
+        return text
 
     def value(self, value: Any) -> Any:
         """A decoded JSON value without its secrets; the same object where there are none."""
@@ -133,19 +134,20 @@ class Redactor:
         return kept
 
     def _searched(self, text: str, personal: bool) -> str:
+        searched = encoded(text)
         for rule in self.rules.texts:
             if rule.personal and not personal:
                 continue
-            pieces: list[str] = []
+            pieces: list[bytes] = []
             end_before = 0
-            for start, end in rule.spans(text):
-                secret = text[start:end]
+            for start, end in rule.spans(searched):
+                secret = searched[start:end].decode("utf-8", "surrogatepass")
                 if not self.rules.allowed(secret):
-                    pieces += text[end_before:start], self._token(rule.name, secret)
+                    pieces += searched[end_before:start], self._token(rule.name, secret).encode()
                     end_before = end
             if pieces:
-                text = "".join(pieces) + text[end_before:]
-        return text
+                searched = b"".join(pieces) + searched[end_before:]
+        return searched.decode("utf-8", "surrogatepass")
 
     def _walk(self, value: Any, key: str | None) -> Any:
         if isinstance(value, str):
@@ -155,16 +157,18 @@ class Redactor:
                 return [value[0], self._under(header, value[1])]
             return [self._walk(item, key) for item in value]
         if isinstance(value, dict):
-            named = _named(value)
+            named, about = _named(value), self.rules.about
             return {
-                self.text(name): self._under(named if named is not None and name == "value" else name, item)
+                name if about(name) is None else self.text(name): self._under(
+                    named if named is not None and name == "value" else name, item
+                )
                 for name, item in value.items()
             }
         return value
 
     def _under(self, name: str, item: Any) -> Any:
         """What stands under a key."""
-        if rules := self.rules.of_key(name):
+        if (found := self.rules.about(name)) is not None and (rules := found[0]):
             if type(item) is list:
                 return [self._under(name, one) if type(one) in (str, int) else self._walk(one, name) for one in item]
             if type(item) is dict and (typed := _typed(item)) is not None:
@@ -174,41 +178,33 @@ class Redactor:
         return self._walk(item, name)
 
     def _collect(self, value: Any, strings: list[str]) -> bool:
-        """Gather all strings and names of keys; true where a value under a telling key is a secret."""
-        of_key = self.rules.of_key
-        telling = False
+        """Gather all strings; true where a key needs looking at: a secret itself, or telling and with a secret under it."""
+        about, telling = self.rules.about, False
         stack = [value]
         while stack:
             value = stack.pop()
-            if type(value) is str:
+            kind = type(value)
+            if kind is str:
                 strings.append(value)
-                if (inner := _nested(value)) is not None:
+                if value[:1] in _OPENING and (inner := _nested(value)) is not None:
                     stack.append(inner)
-            elif type(value) is list:
+            elif kind is list:
                 if len(value) > _MANY and set(map(type, value)) <= _NUMBERS:  # ids and logprobs: the longest lists there are
                     continue
-                if (header := _header(value)) is not None:
+                if len(value) == 2 and (header := _header(value)) is not None:
                     telling |= self._telling(header, value[1])
                 stack += value
-            elif type(value) is dict:
-                strings += value
-                for name, item in value.items():
-                    kind = type(item)
-                    if kind is str:
-                        strings.append(item)
-                        if item[:1] in _OPENING and (inner := _nested(item)) is not None:
-                            stack.append(inner)
-                    elif kind is dict or kind is list:
-                        stack.append(item)
-                    if not telling and of_key(name):
-                        telling = self._telling(name, item)
-                if not telling and "value" in value and (named := _named(value)) is not None:
-                    telling = self._telling(named, value["value"])
+            elif kind is dict:
+                stack += value.values()
+                for name in value:
+                    if (found := about(name)) is not None:
+                        telling |= found[1] or self._telling(name, value[name])
+                if "value" in value and (named := _named(value)) is not None:
+                    telling |= self._telling(named, value["value"])
         return telling
 
     def _telling(self, name: str, item: Any) -> bool:
-        rules = self.rules.of_key(name)
-        if not rules:
+        if (found := self.rules.about(name)) is None or not (rules := found[0]):
             return False
         if type(item) is list:
             return any(_holding(rules, one) is not None for one in item)
@@ -236,7 +232,7 @@ _OPENING = frozenset("{[ \n\t\r")
 
 
 def _joined(strings: Sequence[str]) -> bytes:
-    return "\n\0".join(strings).encode("utf-8", "replace")
+    return encoded("\n\0".join(strings))
 
 
 def _holding(rules: Sequence[Any], item: Any) -> Any:
@@ -244,8 +240,7 @@ def _holding(rules: Sequence[Any], item: Any) -> Any:
     if type(item) not in (str, int):
         return None
     text = str(item)
-    place = text.find("[redacted:")
-    if place >= 0 and token_at(text, place) is not None:
+    if "[redacted:" in text and token_at(encoded(text), text.find("[redacted:")) is not None:
         return None
     return next((rule for rule in rules if rule.holds(text)), None)
 

@@ -291,6 +291,9 @@ def value(found: str) -> int:
 CHECKS: dict[str, Callable[[str], int]] = {"luhn": luhn, "iban": iban, "phone": phone, "mixed": mixed, "value": value}
 """Word of the rule file -> check."""
 
+NUMERIC = frozenset({"luhn", "iban", "phone"})
+"""Those of things that are mostly digits."""
+
 
 def _luhn_sum(digits: list[str]) -> int:
     total = 0

@@ -19,18 +19,22 @@ import re2
 
 from pipelines.errors import ConfigError
 from pipelines.ids import plain_hash
-from pipelines.landing.redaction_checks import CHECKS
+from pipelines.landing.redaction_checks import CHECKS, NUMERIC
 from pipelines.workspace import Workspace
 
 STOCK = Path(__file__).with_name("redaction_rules.toml")
 WALK = 2
 """Raised when the walk over a record changes what is replaced under the same rules; part of every hash."""
 
-_BEGINNING = "[redacted:"
-_TOKEN = re.compile(r"\[redacted:[a-z0-9_]+:[0-9a-f]{12}\]")
+_BEGINNING = b"[redacted:"
+_TOKEN = re.compile(rb"\[redacted:[a-z0-9_]+:[0-9a-f]{12}\]")
 _ESCAPED = r"\\u00(?:2[bBdDeEfF]|3[0-9aAdD]|4[0-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
 """An escape, inside a string, of a character that needs none and that secrets are made of. Nobody's encoder writes these,
 so a string with one is looked at closely."""
+_HIDING = re2.compile(_ESCAPED.encode())
+_COUNTED = re.compile(r"\\[xpP]\{[^}]*\}|\\.|\[\^?\]?(?:\[:\w+:\]|\\.|[^\]\\])*\]|\{(\d+)(?:,\d*)?\}", re.DOTALL)
+"""A repetition with a count, or what only looks like one: escapes and classes."""
+_LITERAL = re.compile(r"\(?[A-Za-z0-9]{2}")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _BETWEEN = re.compile(r"[\s.\-/:]+")
 _MAX_NAMES = 100_000
@@ -58,15 +62,18 @@ class _Compiled:
         self.pattern, self.key, self.spare_key, self.value = (
             None if pattern is None else re2.compile(pattern) for pattern in (rule.pattern, rule.key, rule.spare_key, rule.value)
         )
+        if rule.pattern is not None:
+            self.pattern = re2.compile(rule.pattern.encode())
 
-    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+    def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
         """Where secrets of a text rule stand in a text, in order, none overlapping."""
         assert self.pattern is not None
         position = 0
         while position <= len(text) and (found := self.pattern.search(text, position)) is not None:
             start, end = found.span(1)
             if self.check is not None:
-                end = start + self.check(text[start:end])
+                secret = text[start:end].decode("utf-8", "replace")
+                end = start + len(secret[: self.check(secret)].encode())
             if standing := token_at(text, start):  # a rule may see a secret in the name of a rule and the hash behind it
                 position = standing[1]
             elif end > start:
@@ -88,7 +95,7 @@ class Rules:
 
     rules: tuple[Rule, ...]
     allow: tuple[str, ...] = ()
-    _names: dict[str, tuple[_Compiled, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _names: dict[str, tuple[tuple[_Compiled, ...], bool] | None] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def hash(self) -> str:
@@ -101,29 +108,33 @@ class Rules:
         """Rules that search texts."""
         return tuple(_Compiled(rule) for rule in self.rules if rule.pattern is not None)
 
-    def of_key(self, name: str) -> tuple[_Compiled, ...]:
-        """Rules about the value under a key; mostly none."""
-        found = self._names.get(name)
-        if found is None:
-            if len(self._names) > _MAX_NAMES:
-                self._names.clear()
-            plain = normalised(name)
-            found = tuple(
-                rule
-                for rule in self._keys
-                if rule.key.fullmatch(plain) and not (rule.spare_key is not None and rule.spare_key.fullmatch(plain))
-            )
-            self._names[name] = found
+    def about(self, name: str) -> tuple[tuple[_Compiled, ...], bool] | None:
+        """The rules about the value under a key, and whether the key may hold a secret itself; None where neither.
+
+        The few keys of a log come again and again, so what was found is kept.
+        """
+        try:
+            return self._names[name]
+        except KeyError:
+            pass
+        plain = normalised(name)
+        rules = tuple(
+            rule
+            for rule in self._keys
+            if rule.key.fullmatch(plain) and not (rule.spare_key is not None and rule.spare_key.fullmatch(plain))
+        )
+        itself = self.may_match(encoded(name))
+        if len(self._names) > _MAX_NAMES:
+            self._names.clear()
+        self._names[name] = found = (rules, itself) if rules or itself else None
         return found
 
     def may_match(self, text: bytes) -> bool:
         """Whether a text rule matches, or an escape hides something, anywhere in the text: one search for nearly all texts."""
-        if self._any is None or not self._any.search(text):
+        fast, narrow = self._gates
+        if not fast.search(text) or not narrow.search(text):
             return False
-        if self._unchecked is not None and self._unchecked.search(text):
-            return True
-        decoded = text.decode("utf-8", "replace")
-        return any(next(rule.spans(decoded), None) is not None for rule in self.texts if rule.check is not None)
+        return bool(_HIDING.search(text)) or any(next(rule.spans(text), None) is not None for rule in self.texts)
 
     def allowed(self, secret: str) -> bool:
         """Whether the allow list names it."""
@@ -134,12 +145,25 @@ class Rules:
         return tuple(_Compiled(rule) for rule in self.rules if rule.key is not None)
 
     @cached_property
-    def _any(self) -> Any:
-        return _combined([_ESCAPED, *(rule.pattern for rule in self.rules if rule.pattern is not None)])
+    def _gates(self) -> tuple[Any, Any]:
+        """Each matches wherever a text rule does, and a little more: the first much faster, the second much more rarely.
 
-    @cached_property
-    def _unchecked(self) -> Any:
-        return _combined([_ESCAPED, *(rule.pattern for rule in self.rules if rule.pattern is not None and rule.check is None)])
+        Counted repetitions are what makes a combined automaton large and slow, most of all behind a beginning that may
+        stand anywhere: they are widened, but in rules with a checksum, which would then match every text with digits.
+        """
+        return self._combined(8, 1), self._combined(12, 12)
+
+    def _combined(self, literal: int, open_: int) -> Any:
+        patterns = [
+            rule.rule.pattern
+            if rule.rule.check in NUMERIC
+            else _widened(rule.rule.pattern, literal if _LITERAL.match(rule.rule.pattern) else open_)
+            for rule in self.texts
+            if rule.rule.pattern is not None
+        ]
+        options = re2.Options()
+        options.max_mem = 64 << 20
+        return re2.compile("|".join(f"(?:{pattern})" for pattern in (_ESCAPED, *patterns)).encode(), options)
 
     @cached_property
     def _exact(self) -> frozenset[str]:
@@ -150,7 +174,12 @@ class Rules:
         return tuple(re2.compile(text[1:-1]) for text in self.allow if _is_pattern(text))
 
 
-def token_at(text: str, place: int) -> tuple[int, int] | None:
+def encoded(text: str) -> bytes:
+    """As the rules search it."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def token_at(text: bytes, place: int) -> tuple[int, int] | None:
     """Start and end of the token of an earlier redaction that stands at a place of a text; None where none does."""
     start = text.rfind(_BEGINNING, max(0, place - 100), place + len(_BEGINNING))
     found = _TOKEN.match(text, start) if start >= 0 else None
@@ -217,11 +246,11 @@ def _compiles(where: str, pattern: str) -> Any:
         raise ConfigError(f"{where}: {pattern!r} is no RE2 pattern: {said}") from None
 
 
-def _combined(patterns: list[str]) -> Any:
-    # without their groups, which the search for any would keep track of
-    options = re2.Options()
-    options.max_mem = 64 << 20
-    return re2.compile("|".join(f"(?:{pattern})" for pattern in patterns).encode(), options)
+def _widened(pattern: str, at_most: int) -> str:
+    """A pattern that matches wherever this one does, whose repetitions count no further than `at_most`."""
+    if r"\Q" in pattern:
+        return pattern
+    return _COUNTED.sub(lambda found: found[0] if found[1] is None else f"{{{min(int(found[1]), at_most)},}}", pattern)
 
 
 def _is_pattern(text: str) -> bool:
