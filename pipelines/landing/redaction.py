@@ -85,6 +85,10 @@ class Redactor:
     key: bytes
     counts: Counter[str] = field(default_factory=Counter)
 
+    def may_match(self, text: bytes) -> bool:
+        """Whether any rule may find something in a text that holds all strings of a record (screening.py)."""
+        return bool(_any().search(text))
+
     def text(self, text: str, *, personal: bool = True) -> str:
         """The text without its secrets; `personal` False leaves e-mail addresses."""
         if not _any().search(text.encode("utf-8", "replace")):
