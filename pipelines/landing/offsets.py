@@ -44,8 +44,8 @@ class Position:
         """Offset and checksum as one number; fits files up to 8 TiB."""
         return self.offset << _CHECK_BITS | self.checksum & _CHECK_MASK
 
-    def advance(self, offset: int) -> None:
-        """Go on to a later offset; a file that was truncated meanwhile ends before, and is read anew next time."""
+    def advance(self, offset: int, *, count_lines: bool = False) -> None:
+        """Go on to a later offset, the line only where asked; a file that was truncated meanwhile ends before, and is read anew next time."""
         if self._stream is None:
             self._stream = open_log(self.path)
             self._stream.seek(self.offset)
@@ -55,7 +55,8 @@ class Position:
                 if not block:
                     return
                 self.checksum = zlib.crc32(block, self.checksum)
-                self.line += block.count(b"\n")
+                if count_lines:
+                    self.line += block.count(b"\n")
                 self.offset += len(block)
         except CUT:
             return
@@ -82,7 +83,7 @@ def resume(path: Path, sequence: int) -> Position:
     position = Position(path)
     offset = offset_of(sequence)
     if offset > 0:
-        position.advance(offset)
+        position.advance(offset, count_lines=True)
         if position.offset == offset and position.sequence == sequence:
             return position
     return position.at_start()

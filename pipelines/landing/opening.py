@@ -57,7 +57,7 @@ def open_log(path: Path) -> io.BufferedReader:
         stream.close()
         raise
     if not packed:
-        return stream
+        return stream  # type: ignore[return-value]  # generic in its stubs only
     stream.close()
     return io.BufferedReader(_Unpacked(path), BLOCK)
 

@@ -10,17 +10,24 @@ from __future__ import annotations
 import re
 
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
-_PLAIN = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"f": b"\f", b"b": b"\b", b"u": b"\0u"}
-_ESCAPED_BACKSLASH = b"\\\\"
+_PLAIN = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"f": b"\f", b"b": b"\b", b"u": b"\0u", b"/": b"/", b'"': b'"'}
+_NUM_CHEAP = 200
+"""Escapes of a text that are resolved one by one, which is faster than any search for two bytes at once."""
 
 
 def searchable(text: bytes) -> bytes:
     """The normalised text with its escapes resolved."""
-    if b"\\" not in text:
+    parts = text.split(b"\\", _NUM_CHEAP + 1)
+    if len(parts) == 1:
         return text
-    if _ESCAPED_BACKSLASH not in text:
-        text = text.replace(b'\\"', b'"').replace(b"\\n", b"\n")
-        if b"\\" not in text:
-            return text
-        return text.replace(b"\\t", b"\t").replace(b"\\r", b"\r").replace(b"\\f", b"\f").replace(b"\\b", b"\b")
-    return _ESCAPE.sub(lambda found: _PLAIN.get(found[1], found[1]), text)
+    if len(parts) > _NUM_CHEAP or b"" in parts:  # many, or an escaped backslash
+        return _ESCAPE.sub(lambda found: _PLAIN.get(found[1], found[1]), text)
+    return b"".join([parts[0], *(_PLAIN[part[:1]] + part[1:] for part in parts[1:])])
+
+
+def has_escape(text: bytes, second: bytes) -> bool:
+    """Whether a backslash stands before one of some bytes anywhere in the text."""
+    parts = text.split(b"\\", _NUM_CHEAP + 1)
+    if len(parts) > _NUM_CHEAP:
+        return any(b"\\" + second[index : index + 1] in text for index in range(len(second)))
+    return any(part[:1] in second for part in parts[1:] if part)
