@@ -66,9 +66,12 @@ def register(workspace: Workspace, night: str, trained: Trained | None = None) -
     if held is not None:
         return _registered(workspace, held, reused=True)
     with waiting(workspace.runs / LOCK_FILE):  # two processes would make two versions: MLflow has no compare-and-set
+        held = _row(workspace, manifest.checkpoint_id)
+        if held is not None:
+            return _registered(workspace, held, reused=True)
         row = _row_of(workspace, night, trained.folder, manifest)
         entry = _entry(workspace, trained.folder, manifest, row)
-        version = registry(workspace).register(entry)
+        version = registry(workspace).register(entry, above=_highest_version(workspace))
         reached("checkpoints:after_registry")
         row |= {"version": version.version, "mlflow_run_id": version.mlflow_run_id}
         commit = workspace.lake.append_missing(CHECKPOINTS.name, pa.Table.from_pylist([row], schema=CHECKPOINTS.schema))
@@ -114,6 +117,12 @@ def _row(workspace: Workspace, checkpoint_id: str) -> dict[str, Any] | None:
 
     rows = workspace.lake.read(CHECKPOINTS.name, filter=pc.field("checkpoint_id") == checkpoint_id).to_pylist()
     return rows[0] if rows else None
+
+
+def _highest_version(workspace: Workspace) -> int:
+    """Of the checkpoints in the lake; 0 where there are none."""
+    held = workspace.lake.read(CHECKPOINTS.name, columns=["policy", "version"]).to_pylist()
+    return max((row["version"] for row in held if row["policy"] == workspace.config.policy.name), default=0)
 
 
 def _registered(workspace: Workspace, row: dict[str, Any], *, reused: bool) -> Registered:

@@ -161,6 +161,24 @@ def quarantine(
 
 
 @app.command()
+def replay(
+    format: Annotated[str | None, typer.Option(help="Only bundles of this log format.")] = None,
+    first: Annotated[str | None, typer.Option("--from", help="Only bundles with a record on this day or later.")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Only bundles with a record on this day or earlier.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Read all bundles again, not only those of another parser.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Derive again; without it nothing is written.")] = False,
+    folder: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Show what today's parsers and redaction rules would make of the stored log; with --apply, derive it again."""
+    from pipelines.replay import replay as derive_again
+
+    days = (None if first is None else _day(first), None if last is None else _day(last))
+    report = derive_again(_open(folder), format=format, first=days[0], last=days[1], every=every, apply=apply)
+    _answer(as_json, show.plain(report), show.replayed)
+
+
+@app.command()
 def lanes(
     night: Annotated[str | None, typer.Option(help="YYYY-MM-DD; default: the last night that ran.")] = None,
     folder: Where = Path(),

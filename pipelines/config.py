@@ -62,6 +62,18 @@ class SourceConfig(_Section):
         return value
 
 
+class RedactionConfig(_Section):
+    """What is replaced before anything is stored. Changing it moves no id; what is stored already changes with a replay."""
+
+    off: tuple[str, ...] = ()
+    """Names of rules that are switched off, e.g. ["email"]; `pipelines/landing/redaction_rules.toml` describes them all."""
+    allow: tuple[str, ...] = ()
+    """What looks like a secret and is none: texts, or RE2 patterns for the whole of it between slashes ("/.*@example[.]com/")."""
+    rules: str | None = None
+    """File with rules of your own, relative to the workspace, in the shape of redaction_rules.toml; a rule that has the name
+    of a stock one replaces it. None: the stock rules alone."""
+
+
 class GroupsConfig(_Section):
     """How trajectories become groups."""
 
@@ -232,6 +244,7 @@ class Config(BaseSettings):
 
     lake: LakeConfig = LakeConfig()
     sources: tuple[SourceConfig, ...] = ()
+    redaction: RedactionConfig = RedactionConfig()
     groups: GroupsConfig = GroupsConfig()
     rewards: RewardsConfig = RewardsConfig()
     judge: JudgeConfig = JudgeConfig()

@@ -21,6 +21,7 @@ KINDS = {
     "content": "con",
     "task": "tsk",
     "context": "ctx",
+    "attempt": "att",
     "bundle": "bun",
     "turn": "trn",
     "name": "nam",

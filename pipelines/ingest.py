@@ -43,6 +43,11 @@ def ingest(
     return {
         **found,
         "duplicates": built.duplicates,
+        "left_out": built.left_out,
+        "faults": built.faults,
+        "linked": built.linked,
+        "gaps": built.gaps,
+        "identical": built.identical,
         "trajectories": overview.trajectories,
         "groups": overview.groups,
         "groups_mixed": overview.groups_mixed,

@@ -12,6 +12,7 @@ SKIP_REASONS = (
     "interface",  # what a screen showed of something that another record holds
     "duplicate_view",  # the same content under a second type of record (a span around a call)
     "judge_call",  # a call that scored or titled, not one of the agent's
+    "masked",  # taken out by its own harness: a row that must not be learned from
 )
 QUARANTINE_REASONS = (
     "bad_json",  # not a JSON value
@@ -24,6 +25,8 @@ DUPLICATE_KINDS = (  # why a record is in no trajectory's provenance
     "exact",
     "superseded",  # an older state of a message that was written again as it grew
     "unmatched",  # a report on an attempt that was not logged, or on one of several
+    "unanswered",  # a prompt or a note that no call to the model answered and no attempt goes on from
+    "view",  # shows what other records hold: a span around calls, a trace's header
     "unreadable",  # its bundle could not be read by the parser: `nightshift replay` tries again
 )
 LINKS = (
@@ -58,6 +61,7 @@ LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of 
     "trained",  # in the batch of this night
     "consumed",  # in a batch of an earlier night
     "no_siblings",  # in no sealed group
+    "stale_group",  # a replay changed or removed a member of its group
     "no_spread",  # all rewards of its group are equal
     "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
     "no_verdict",  # its siblings have a verdict and it has none
@@ -66,6 +70,10 @@ LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of 
     "lane_off",  # its lane is not in training.lanes
     "not_passed",  # sft takes winners only
     "all_fail",
+)
+STALE_REASONS = (  # why a sealed group trains no more
+    "member_changed",  # a replay made another row of a member
+    "member_removed",  # a replay made no such trajectory any more
 )
 WANTED_REASONS = ("no_siblings", "no_spread")
 REWARD_REASONS = ("no_verdict", "no_score", "verifier_failed", "judge_failed", "harness_fault")

@@ -55,8 +55,46 @@ class Built(Report):
     """Records of those days that another trajectory stands for."""
     faults: int
     """Trajectories that ended in a harness fault."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Those records, by the kind that says why they are in no trajectory's provenance."""
+    linked: int = 0
+    """Trajectories that come from another one: subagents, branches, compactions, continuations."""
+    gaps: int = 0
+    """Trajectories with assistant turns that no record answers; those turns are not trainable."""
+    identical: int = 0
+    """Records that are equal to another in every byte and name neither id nor time: nobody can tell whether they are
+    attempts of their own, so they count as one."""
     unreadable: int = 0
     """Records of bundles that their format's parser could not read: in trajectories/duplicates, to be tried again by a replay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed(Report):
+    """Stage 2 again, by parsers that were mended: what would change, or did where `applied`."""
+
+    applied: bool
+    bundles: int
+    """Bundles that were read again."""
+    added: int
+    """Trajectories that there were none of before."""
+    changed: int
+    removed: int
+    unchanged: int
+    columns: dict[str, int]
+    """Columns that differ, with the number of trajectories in which they do."""
+    readable: int
+    """Records of bundles that could not be read and can be now."""
+    unreadable: int
+    """Records of bundles that cannot be read."""
+    stale_groups: list[str]
+    """Sealed groups that hold a changed or removed member."""
+    stale_rewards: int
+    """Rewards of those groups."""
+    checkpoints: list[dict[str, object]]
+    """Checkpoints that learned from those groups ({checkpoint, policy_version, night, through}); they keep citing the batches
+    that they used."""
+    redacted: dict[str, int] = field(default_factory=dict)
+    """Records and pieces that a changed rule set redacts anew, by table."""
 
 
 @dataclass(frozen=True, kw_only=True)

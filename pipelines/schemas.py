@@ -50,6 +50,7 @@ RECORDS = TableSpec(
         skip_reason=pa.string(),  # null: it belongs to a trajectory; else one of reasons.SKIP_REASONS
         raw=pa.string(),  # the record as logged, redacted
         identities=pa.string(),  # JSON: of its turns, tools, task id before redaction (landing/spelling.py); null where redaction changed nothing
+        rules=pa.string(),  # hash of the redaction rules that it was landed under; null in lakes from before there was one
         source=pa.string(),  # file, relative to the workspace where it lies inside it
         line=pa.int64(),  # first line of the record in its file, from 1
         byte_start=pa.int64(),
@@ -76,6 +77,7 @@ QUARANTINE = TableSpec(
         reason=pa.string(),  # one of reasons.QUARANTINE_REASONS
         detail=pa.string(),  # what the parser said, redacted
         raw=pa.string(),  # redacted, cut at 64 KiB
+        rules=pa.string(),  # hash of the redaction rules that it was landed under
         landed_at=_TIME,
     ),
     key=("record_id",),
@@ -179,6 +181,16 @@ GROUPS = TableSpec(
     key=("group_id", "trajectory_id"),
     statistics=("group_id", "trajectory_id", "task_key", "day", "window"),
     landing_columns=("sealed_night",),
+)
+
+STALE = TableSpec(
+    "groups/stale",
+    _schema(
+        group_id=pa.string(),  # a sealed group that a replay took the ground from: it is scored and trained no more
+        reason=pa.string(),  # one of reasons.STALE_REASONS
+    ),
+    key=("group_id",),
+    statistics=("group_id",),
 )
 
 WANTED = TableSpec(
@@ -392,6 +404,7 @@ TABLES: dict[str, TableSpec] = {
         DUPLICATES,
         SPLITS,
         GROUPS,
+        STALE,
         WANTED,
         JUDGEMENTS,
         VERDICTS,

@@ -79,8 +79,11 @@ def ingested(content: dict[str, Any]) -> None:
     """After `ingest`."""
     taken = ["records", "duplicates", "quarantined", "skipped"]
     fields({"taken in": {name: content[name] for name in taken if name in content}, "formats": content["formats"]})
-    if content.get("redactions"):
-        fields({"redacted": content["redactions"]})
+    said = {"redacted": content.get("redactions"), "left out": content.get("left_out")}
+    made = {word: content[word] for word in ("faults", "linked", "gaps", "identical") if content.get(word)}
+    for name, counts in (*said.items(), ("of the new trajectories", made)):
+        if counts:
+            fields({name: counts})
     if content.get("why_nothing"):
         console.print(f"\n{escape(content['why_nothing'])}")
     if content.get("dry_run"):
@@ -110,6 +113,35 @@ def quarantine(content: list[dict[str, Any]]) -> None:
         console.print("quarantine is empty")
         return
     rows(content)
+
+
+def replayed(content: dict[str, Any]) -> None:
+    """What a replay would change, or did."""
+    if content["why_nothing"] and not content["redacted"]:
+        console.print(content["why_nothing"])
+        return
+    table(
+        f"Bundles read again: {content['bundles']}",
+        ["trajectories", "number"],
+        [(kind, content[kind]) for kind in ("added", "changed", "removed", "unchanged")],
+        numbers=["number"],
+    )
+    if content["columns"]:
+        table("\nWhat is different", ["column", "trajectories"], list(content["columns"].items()), numbers=["trajectories"])
+    rests = {
+        "records that can be read now": content["readable"],
+        "records that cannot": content["unreadable"],
+        "groups that fall stale": len(content["stale_groups"]),
+        "their rewards": content["stale_rewards"],
+        "checkpoints that learned from them": [entry["policy_version"] for entry in content["checkpoints"]],
+        "redacted anew": content["redacted"],
+    }
+    console.print()
+    fields(rests)
+    if content["checkpoints"]:
+        console.print("\nThose checkpoints keep citing the batches that they used.")
+    told = "Derived again. Older versions of the tables stay readable until vacuum." if content["applied"] else ""
+    console.print(f"\n{told or 'Nothing was written. Next: the same command with --apply'}")
 
 
 def lanes(content: dict[str, Any]) -> None:

@@ -85,7 +85,8 @@ class Building:
         self.workspace = workspace
         self.settings: dict[str, SourceConfig | None] = {}
         self.days: set[str] = set()
-        self.trajectories = self.duplicates = self.faults = self.unreadable = 0
+        self.trajectories = self.faults = self.linked = self.gaps = self.identical = 0
+        self.left_out: Counter[str] = Counter()
         self.versions: dict[str, int] = {}
 
     def add(self, bundle_keys: list[str]) -> None:
@@ -121,18 +122,25 @@ class Building:
         return Built(
             days=sorted(self.days),
             trajectories=self.trajectories,
-            duplicates=self.duplicates,
+            duplicates=self.left_out.total(),
+            left_out=dict(sorted(self.left_out.items())),
             faults=self.faults,
-            unreadable=self.unreadable,
+            linked=self.linked,
+            gaps=self.gaps,
+            identical=self.identical,
+            unreadable=self.left_out[UNREADABLE],
             versions=self.versions,
         )
 
     def _count(self, rows: Mapping[str, list[dict[str, Any]]], days: set[str]) -> None:
         self.days |= days
-        self.trajectories += len(rows[TRAJECTORIES.name])
-        self.duplicates += len(rows[DUPLICATES.name])
-        self.faults += sum(1 for row in rows[TRAJECTORIES.name] if row["fault"] is not None)
-        self.unreadable += sum(1 for row in rows[DUPLICATES.name] if row["kind"] == UNREADABLE)
+        made = rows[TRAJECTORIES.name]
+        self.trajectories += len(made)
+        self.faults += sum(1 for row in made if row["fault"] is not None)
+        self.linked += sum(1 for row in made if row["link"] is not None)
+        self.gaps += sum(1 for row in made if row["num_gaps"])
+        self.identical += sum(row["num_identical"] - 1 for row in made)
+        self.left_out.update(row["kind"] for row in rows[DUPLICATES.name])
 
     def rows(self, bundle_keys: list[str]) -> dict[str, list[dict[str, Any]]]:
         """Rows of both tables, each sorted by id."""
@@ -296,7 +304,12 @@ class _Read:
             if said_now is not None and found[name] is not None:
                 self.known[name, canonical_json(said_now)] = found[name]
         return StoredRecord(
-            record_id=record["record_id"], value=value, spelled=spelled, source=record["source"], day=record["day"]
+            record_id=record["record_id"],
+            value=value,
+            spelled=spelled,
+            source=record["source"],
+            day=record["day"],
+            byte_start=record["byte_start"],
         )
 
     def _known(self, name: str, said_now: Any) -> str:

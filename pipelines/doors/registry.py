@@ -103,20 +103,36 @@ class Registry:
         with self._asking("looking for a checkpoint") as client:
             return self._find(client, checkpoint_id)
 
-    def register(self, entry: Entry) -> Version:
-        """Make run and model version of a checkpoint, or return those that are there."""
+    def register(self, entry: Entry, *, above: int = 0) -> Version:
+        """Make run and model version of a checkpoint, or return those that are there.
+
+        `above`: the highest version that the lake knows. A registry that was lost counts from 1 again, and a number that
+        names another checkpoint already would mix up the two for ever: such numbers are used up and given back.
+        """
         with self._asking(f"registering checkpoint {entry.checkpoint_id}") as client:
             found = self._find(client, entry.checkpoint_id)
-            if found is not None:
+            if found is not None and found.version > above:
                 return found
+            if found is not None:  # left by a process that was killed while it used up such a number
+                client.delete_model_version(self.policy, str(found.version))
             run_id = self._run(client, entry)
             reached("registry:after_run")
             self._model(client)
             source = f"runs:/{run_id}/{ARTIFACTS}"
             tags = {**entry.tags, TAG: entry.checkpoint_id}
-            made = client.create_model_version(self.policy, source=source, run_id=run_id, tags=tags)
+            version = 0
+            while version <= above:
+                made = client.create_model_version(self.policy, source=source, run_id=run_id, tags=tags)
+                if int(made.version) <= version:
+                    raise RegistryError(
+                        f"MLflow at {self.uri} gives version {made.version} of {self.policy} again, which the lake holds as another "
+                        "checkpoint; restore the registry from a backup"
+                    )
+                version = int(made.version)
+                if version <= above:
+                    client.delete_model_version(self.policy, str(version))
             reached("registry:after_version")
-            return Version(int(made.version), run_id)
+            return Version(version, run_id)
 
     def champion(self) -> int | None:
         """Version that the alias names, None where it names none."""

@@ -18,6 +18,11 @@ HeldAmong = Callable[[str, Sequence[str]], set[str]]
 """Those of some record ids that a table holds: (table, ids)."""
 
 
+def _nothing(table: str, ids: Sequence[str]) -> set[str]:
+    del table, ids
+    return set()
+
+
 class ReadWholeError(Exception):
     """A piece behind the resumed offset is identified by its number among equals, and equals are before it: only a reading
     from the start can count them."""
@@ -52,7 +57,7 @@ class Chunk:
         return len(self.records) + len(self.bad)
 
 
-def chunks(identity: Identity, format: LogFormat, position: Position, held: HeldAmong) -> Iterator[Chunk]:
+def chunks(identity: Identity, format: LogFormat, position: Position, held: HeldAmong = _nothing) -> Iterator[Chunk]:
     """The file from a position on, in chunks; ReadWholeError where it cannot be resumed there after all.
 
     A record's id is its vendor's own id together with its content, since some tools write one message again as it

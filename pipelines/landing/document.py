@@ -35,16 +35,31 @@ def split_document(path: Path, start: int, facts: FactsOf) -> Iterator[Piece]:
         yield _refused(raw, line, begin, problem)
 
 
-def split_items(path: Path, start: int, key: str, facts: Callable[[Any, dict[str, Any]], Facts]) -> Iterator[Piece]:
+def split_items(
+    path: Path,
+    start: int,
+    key: str,
+    facts: Callable[[Any, dict[str, Any]], Facts],
+    *,
+    decoded: Callable[[bytes], tuple[Any, bytes]] = decode,
+    missing_is_empty: bool = False,
+) -> Iterator[Piece]:
     """The items of the list under one of the object's own keys, each with its place; `facts` gets an item and the object
-    without that list. A file without items has no pieces."""
+    without that list. A file without items has no pieces, with `missing_is_empty` also one without the list.
+
+    `decoded` reads the object, for tools that write what is no JSON."""
     raw, begin, line = _body(path)
     if not raw or start >= begin + len(raw):
         return
     try:
-        value, _ = decode(raw)
+        value, _ = decoded(raw)
     except BadPieceError as problem:
         yield _refused(raw, line, begin, problem)
+        return
+    if not isinstance(value, dict):
+        yield bad(raw, line, begin, BadPieceError("wrong_shape", "no object"))
+        return
+    if missing_is_empty and value.get(key) is None:
         return
     around = {name: kept for name, kept in value.items() if name != key}
     items = value.get(key)

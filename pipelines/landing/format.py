@@ -108,6 +108,8 @@ class StoredRecord:
     source: str = ""
     """Its file, to tell neighbours apart where the log itself gives nothing better."""
     day: str = ""
+    byte_start: int = 0
+    """Where it begins in its file: the order of lines that were logged at the same time, or without one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from pipelines.landing import offsets
 from pipelines.landing.chunks import Chunk, ReadWholeError, chunks
 from pipelines.landing.format import BadRecord, LogFormat
 from pipelines.landing.held import Held
-from pipelines.landing.rows import RAW_LIMIT, Found, Rows, bad_rows, record_rows
+from pipelines.landing.rows import RAW_LIMIT, Found, RowMaker, Rows
 from pipelines.landing.sources import SourceFile, find, unreadable
 from pipelines.progress import bar
 from pipelines.reports import Landed
@@ -106,12 +106,12 @@ class _Batch:
         )
 
 
-class _Landing:
-    """One call of `land` or `survey`."""
+class Landing:
+    """Lands files and counts what came of them; `write` False: only counts."""
 
     def __init__(self, workspace: Workspace, day: str, write: bool) -> None:
-        self.workspace, self.day, self.write = workspace, day, write
-        self.now = datetime.datetime.now(datetime.UTC)
+        self.workspace, self.write = workspace, write
+        self._rows = RowMaker(workspace, day)
         self.records = self.seen = self.quarantined = self.skipped = self.waiting = self.unchanged = 0
         self.redactions: Counter[str] = Counter()
         self.days: set[str] = set()
@@ -137,6 +137,16 @@ class _Landing:
             self._from(position.at_start(), shown, format, app_id, started, advance)
         finally:
             position.close()
+
+    def again(self, identified: Iterable[Chunk], shown: str, format: LogFormat) -> None:
+        """Land pieces that were read before and could not be; how far their file is read does not change."""
+        try:
+            for chunk in identified:
+                self._batch.add(chunk, shown, format)
+                self._flush_if_full()
+            self.finish()
+        finally:
+            self.close()
 
     def unknown(self, file: SourceFile) -> None:
         """One quarantine row for a file that no format recognises."""
@@ -209,9 +219,9 @@ class _Landing:
 
     def _flush(self) -> None:
         batch, self._batch = self._batch, _Batch()
-        bad = bad_rows(self.workspace, self._fresh(QUARANTINE.name, batch.bad), self.now)
+        bad = self._rows.bad(self._fresh(QUARANTINE.name, batch.bad))
         num_seen = len(batch.records) + batch.repeated
-        records = record_rows(self.workspace, self._fresh(RECORDS.name, batch.records), self.day, self.now)
+        records = self._rows.records(self._fresh(RECORDS.name, batch.records))
         if self.write:
             self._settle()
             self._writing = self._writer.submit(self._commit, bad, records, batch.sequences, batch.recognised, num_seen)
@@ -269,7 +279,7 @@ class _Landing:
 
 
 def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None, day: str | None, *, write: bool) -> Landed:
-    landing = _Landing(workspace, _checked_day(day), write)
+    landing = Landing(workspace, _checked_day(day), write)
     files, problems = find(workspace, paths, format)
     formats: Counter[str] = Counter()
     try:
@@ -305,7 +315,7 @@ def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None,
     )
 
 
-def _why_nothing(workspace: Workspace, landing: _Landing, paths: Sequence[Path] | None, formats: Counter[str]) -> str | None:
+def _why_nothing(workspace: Workspace, landing: Landing, paths: Sequence[Path] | None, formats: Counter[str]) -> str | None:
     if landing.records or landing.skipped or landing.quarantined:
         return None
     if paths is None and not workspace.config.sources:

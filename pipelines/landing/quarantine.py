@@ -1,4 +1,7 @@
-"""Reads: landing/quarantine. Writes: nothing. Next: the reader of `nightshift quarantine`."""
+"""Reads: landing/quarantine, trajectories/duplicates. Writes: nothing. Next: the reader of `nightshift quarantine`.
+
+Two things are listed: pieces of files that are no records, and records whose bundle the parser could not read.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,18 @@ import pyarrow.dataset as ds
 
 from pipelines.errors import ConfigError, UnknownReferenceError
 from pipelines.reasons import QUARANTINE_REASONS
-from pipelines.schemas import QUARANTINE
+from pipelines.schemas import DUPLICATES, QUARANTINE, RECORDS
 from pipelines.workspace import Workspace
+
+UNREADABLE = "unreadable"
+REASONS = (*QUARANTINE_REASONS, UNREADABLE)
+"""Words that the list can be narrowed to."""
 
 
 def listed(workspace: Workspace, *, reason: str | None = None, num_rows: int = 50) -> list[dict[str, Any]]:
     """The newest pieces in quarantine, without their text; `reason` None: of every reason."""
-    if reason is not None and reason not in QUARANTINE_REASONS:
-        raise ConfigError(f"{reason!r} is no reason for quarantine; the reasons are {', '.join(QUARANTINE_REASONS)}")
+    if reason is not None and reason not in REASONS:
+        raise ConfigError(f"{reason!r} is no reason for quarantine; the reasons are {', '.join(REASONS)}")
     return workspace.queries.run("landing/quarantine", {"reason": reason, "num_rows": num_rows}).to_pylist()
 
 
@@ -28,7 +35,12 @@ def counts(workspace: Workspace) -> dict[str, int]:
 
 def show(workspace: Workspace, record_id: str) -> dict[str, Any]:
     """One piece with its redacted text; UnknownReferenceError where there is no such record_id."""
-    rows = workspace.lake.read(QUARANTINE.name, filter=ds.field("record_id") == record_id).to_pylist()
+    named = ds.field("record_id") == record_id
+    rows = workspace.lake.read(QUARANTINE.name, filter=named).to_pylist()
+    if not rows:
+        failed = workspace.lake.read(DUPLICATES.name, filter=named & (ds.field("kind") == UNREADABLE)).to_pylist()
+        found = workspace.lake.read(RECORDS.name, filter=named).to_pylist() if failed else []
+        rows = [{**row, "reason": UNREADABLE, "detail": failed[0]["detail"]} for row in found]
     if not rows:
         raise UnknownReferenceError(f"no {record_id} is in quarantine; `nightshift quarantine` lists what is")
     landed_at: datetime.datetime = rows[0]["landed_at"]

@@ -1,80 +1,77 @@
 """Secrets are replaced before anything is stored (I12), in text and in token ids.
 
-Rules run over decoded strings, since JSON escapes hide secrets, and over the keys of objects. What matches becomes
-`[redacted:<rule>:<12 hex>]`, a keyed HMAC of the secret: equal secrets get equal tokens, so that duplicates and groups
-stay what they are, and nobody without the key can try secrets out. Ids are taken before, so they do not depend on this
-key, which may be rotated. Three consequences:
+The rules (redaction_rules.toml) search decoded strings, since JSON escapes hide secrets, and the names of keys; rules about
+keys replace the whole value under a telling one, also in {"name": …, "value": …} pairs and header lists. A string that
+holds JSON (a tool call's arguments) is decoded, redacted and written again, so that it stays JSON. What matches becomes
+`[redacted:<rule>:<12 hex>]`, a keyed HMAC of the secret: equal secrets get equal tokens, so that duplicates and groups stay
+what they are, and nobody without the key can try secrets out. Ids are taken before (spelling.py): neither a rule nor this
+key, which may be rotated, moves one.
 
 - A call's token ids and logprobs spell the same text. Where anything in a record was replaced, every list of ids and
   logprobs in it is set to null; such a call keeps its text, but the grpo lane cannot train from it.
-- Fields that name things (KEPT) are free of the e-mail rule, because a task or an attempt may be named after an address;
-  a credential is replaced there too.
-- No rule asks for a word boundary on its left: nested JSON leaves a literal `\\n` before a secret, which would end one.
+- KEPT fields are free of rules about people; a credential is replaced there too.
+
+Out of scope: secrets that are encoded once more (base64 but for basic authentication and JWT, percent-encoding, gzip), and
+secrets that a log spreads over several strings, such as the deltas of a stream that is stored chunk by chunk.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import orjson
-import re2
 
-RULES: dict[str, str] = {
-    # one group each: the secret, replaced alone. The order matters: the wider rule first.
-    "private_key": r"(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z))",
-    "connection_string": r"[A-Za-z][A-Za-z0-9+.\-]{1,30}:(?:\\*/){2}[^\s:@/\"'<>]*:([^\s@/\"'<>]{1,256})@",
-    "account_key": r"(?i:(?:AccountKey|SharedAccessKey)\s*=\s*)([A-Za-z0-9+/]{20,}={0,2})",
-    "jwt": r"(eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*)",
-    "bearer": r"(?i:bearer\s+)([A-Za-z0-9._~+/\-]{16,}=*)",
-    "basic": r"(?i:authorization[\\\"']*\s*:\s*[\\\"']*basic\s+)([A-Za-z0-9+/]{8,}={0,2})",
-    "anthropic_key": r"(sk-ant-[A-Za-z0-9_\-]{16,})",
-    "openai_key": r"(sk-(?:proj|svcacct|admin|or|lf)-[A-Za-z0-9_\-]{16,}|sk-[A-Za-z0-9]{20,})",
-    "aws_key": r"((?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16})",
-    "aws_secret": r"(?i:aws_?secret_?(?:access_?)?key[\\\"']*\s*[:=]\s*[\\\"']*)([A-Za-z0-9/+]{40})",
-    "google_key": r"(AIza[0-9A-Za-z_\-]{35}|ya29\.[0-9A-Za-z_\-]{20,}|GOCSPX-[0-9A-Za-z_\-]{20,})",
-    "github_token": r"(gh[opsur]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{40,255})",
-    "gitlab_token": r"(gl(?:pat|ptt|rt|dt)-[A-Za-z0-9_\-]{20,})",
-    "slack_token": r"(xox[abeprs]-[A-Za-z0-9\-]{10,}|hooks\.slack\.com/services/[A-Za-z0-9/]{20,})",
-    "hugging_face_token": r"(hf_[A-Za-z0-9]{30,})",
-    "model_vendor_key": r"(gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{37}|pplx-[A-Za-z0-9]{40,}|nvapi-[A-Za-z0-9_\-]{40,})",
-    "stripe_key": r"((?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9]{24,})",
-    "package_token": r"(npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_\-]{50,})",
-    "service_token": r"(SG\.[A-Za-z0-9_\-]{22}\.[A-Za-z0-9_\-]{43}|dapi[0-9a-f]{32}|dop_v1_[0-9a-f]{64}|hv[bs]\.[A-Za-z0-9_\-]{24,})",
-    "named_key": r"(?i:(?:api|access|secret|auth|private)[_\- ]?(?:key|token)[\\\"']*\s*[:=]\s*[\\\"']*)([A-Za-z0-9+/\-]{20,}={0,2})",
-    "email": r"([A-Za-z0-9._%+\-]+@[A-Za-z0-9\-]+(?:\.[A-Za-z0-9\-]+)*\.[A-Za-z]{2,})",
-}
-"""Rule -> RE2 pattern."""
+from pipelines.landing.redaction_rules import Rules, encoded, stock, token_at
 
-PERSONAL = frozenset({"email"})
-"""Rules about people rather than credentials."""
-
-KEPT = frozenset({"call_id", "attempt_id", "task_id", "harness", "policy_version"})
-"""Keys whose strings name things: only the rules outside PERSONAL apply."""
+KEPT = frozenset({"call_id", "harness", "policy_version"})
+"""Keys whose strings name things that other records and settings name too: rules about people leave them alone."""
 
 TOKEN_KEYS = frozenset(
     {
         "prompt_token_ids",
         "token_ids",
+        "input_token_ids",
         "completion_token_ids",
         "generation_token_ids",
+        "response_token_ids",
+        "output_token_ids",
+        "input_ids",
+        "output_ids",
+        "prompt_ids",
+        "completion_ids",
+        "response_ids",
         "logprobs",
+        "log_probs",
+        "token_logprobs",
+        "top_logprobs",
         "prompt_logprobs",
         "completion_logprobs",
         "generation_log_probs",
+        "response_logprobs",
+        "rollout_log_probs",
         "output_token_logprobs",
         "input_token_logprobs",
+        "output_top_logprobs",
+        "input_top_logprobs",
+        "logprobsResult",
+        "logprobs_result",
     }
 )
-"""Keys under which logs spell text a second time, as ids or as logprobs with the token's text."""
+"""Keys under which logs spell text a second time, as lists of ids or as logprobs with the token's text."""
 
+_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token"})
+"""Names that make a list of two strings a header."""
 _NUMBERS = {int, float, type(None)}
+_MANY = 16
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_HIDING = re.compile(r"\\u00[2-7][0-9a-fA-F]")
 _PLAIN = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -83,62 +80,141 @@ class Redactor:
     """Replaces secrets under one key and counts them by rule."""
 
     key: bytes
+    rules: Rules = field(default_factory=stock)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def may_match(self, text: bytes) -> bool:
-        """Whether any rule may find something in a text that holds all strings of a record (screening.py)."""
-        return bool(_any().search(text))
-
     def text(self, text: str, *, personal: bool = True) -> str:
-        """The text without its secrets; `personal` False leaves e-mail addresses."""
-        if not _any().search(text.encode("utf-8", "replace")):
-            return text
-        for rule, pattern in _patterns().items():
-            if personal or rule not in PERSONAL:
-                text = pattern.sub(lambda found, rule=rule: self._replaced(rule, found), text)
+        """The text without its secrets; `personal` False leaves what is about people."""
+        if (inner := _nested(text)) is None:
+            return self._text(text, personal) if self.rules.may_match(encoded(text)) else text
+        strings = [text]
+        if self._collect(inner, strings) or self.rules.may_match(_joined(strings)):
+            return self._text(text, personal)
         return text
 
     def value(self, value: Any) -> Any:
         """A decoded JSON value without its secrets; the same object where there are none."""
         strings: list[str] = []
-        _collect(value, strings)
         # one search over all strings: nearly every record has nothing to hide, and is through here at once
-        if not _any().search("\n\0".join(strings).encode("utf-8", "replace")):
+        if not self._collect(value, strings) and not self.rules.may_match(_joined(strings)):
             return value
         before = self.counts.total()
         redacted = self._walk(value, None)
         return _without_token_ids(redacted) if self.counts.total() > before else value
 
     def bad_text(self, raw: bytes, limit: int) -> str:
-        """Bytes that are no JSON, as text without secrets, cut to `limit` characters.
+        """Bytes that are no record, as text without secrets, cut to `limit` characters.
 
-        Such text was never decoded: where its escapes hide something, the text with the escapes resolved is kept.
+        Where such text could not be decoded, its escapes may hide something: then the text with them resolved is kept.
         """
         text = raw[: 2 * limit].decode("utf-8", "replace").replace("\0", "�")
-        plain, trial = _ESCAPE.sub(_unescaped, text), Redactor(self.key)
-        as_is, resolved = Redactor(self.key), trial.text(plain)
-        kept = as_is.text(text)
+        return (self.text(text) if _nested(text) is not None else self._better(text, personal=True))[:limit]
+
+    def _text(self, text: str, personal: bool) -> str:
+        inner = _loads(text)
+        if inner is None:
+            return self._better(text, personal) if _HIDING.search(text) else self._searched(text, personal)
+        trial = Redactor(self.key, self.rules)
+        try:
+            redacted = _without_token_ids(trial._walk(inner, None))
+            if trial.counts.total():
+                text = _dumps(redacted, like=text)
+                self.counts.update(trial.counts)
+        except RecursionError:  # deeper than anybody nests on purpose: searched as a text
+            pass
+        return self._searched(text, personal)  # of two equal keys, decoding saw the last
+
+    def _better(self, text: str, personal: bool) -> str:
+        """Of a text and the same with its escapes resolved, that in which more was found."""
+        as_is, trial = Redactor(self.key, self.rules), Redactor(self.key, self.rules)
+        kept, resolved = as_is._searched(text, personal), trial._searched(_ESCAPE.sub(_unescaped, text), personal)
         if trial.counts.total() > as_is.counts.total():
             kept, as_is = resolved, trial
         self.counts.update(as_is.counts)
-        return kept[:limit]
+        return kept
+
+    def _searched(self, text: str, personal: bool) -> str:
+        searched = encoded(text)
+        for rule in self.rules.texts:
+            if rule.personal and not personal:
+                continue
+            pieces: list[bytes] = []
+            end_before = 0
+            for start, end in rule.spans(searched):
+                secret = searched[start:end].decode("utf-8", "surrogatepass")
+                if not self.rules.allowed(secret):
+                    pieces += searched[end_before:start], self._token(rule.name, secret).encode()
+                    end_before = end
+            if pieces:
+                searched = b"".join(pieces) + searched[end_before:]
+        return searched.decode("utf-8", "surrogatepass")
 
     def _walk(self, value: Any, key: str | None) -> Any:
         if isinstance(value, str):
             return self.text(value, personal=key not in KEPT)
         if isinstance(value, list):
+            if (header := _header(value)) is not None:
+                return [value[0], self._under(header, value[1])]
             return [self._walk(item, key) for item in value]
         if isinstance(value, dict):
-            return {self.text(name): self._walk(item, name) for name, item in value.items()}
+            named, about = _named(value), self.rules.about
+            return {
+                name if about(name) is None else self.text(name): self._under(
+                    named if named is not None and name == "value" else name, item
+                )
+                for name, item in value.items()
+            }
         return value
 
-    def _replaced(self, rule: str, found: Any) -> str:
-        secret, whole = found.group(1), found.group(0)
-        if secret.startswith("[redacted:"):  # a log that was redacted before
-            return whole
+    def _under(self, name: str, item: Any) -> Any:
+        """What stands under a key."""
+        if (found := self.rules.about(name)) is not None and (rules := found[0]):
+            if type(item) is list:
+                return [self._under(name, one) if type(one) in (str, int) else self._walk(one, name) for one in item]
+            if type(item) is dict and (typed := _typed(item)) is not None:
+                return {**item, typed: self._under(name, item[typed])}
+            if (rule := _holding(rules, item)) is not None and not self.rules.allowed(str(item)):
+                return self._token(rule.name, str(item))
+        return self._walk(item, name)
+
+    def _collect(self, value: Any, strings: list[str]) -> bool:
+        """Gather all strings; true where a key needs looking at: a secret itself, or telling and with a secret under it."""
+        about, telling = self.rules.about, False
+        stack = [value]
+        while stack:
+            value = stack.pop()
+            kind = type(value)
+            if kind is str:
+                strings.append(value)
+                if value[:1] in _OPENING and (inner := _nested(value)) is not None:
+                    stack.append(inner)
+            elif kind is list:
+                if len(value) > _MANY and set(map(type, value)) <= _NUMBERS:  # ids and logprobs: the longest lists there are
+                    continue
+                if len(value) == 2 and (header := _header(value)) is not None:
+                    telling |= self._telling(header, value[1])
+                stack += value
+            elif kind is dict:
+                stack += value.values()
+                for name in value:
+                    if (found := about(name)) is not None:
+                        telling |= found[1] or self._telling(name, value[name])
+                if "value" in value and (named := _named(value)) is not None:
+                    telling |= self._telling(named, value["value"])
+        return telling
+
+    def _telling(self, name: str, item: Any) -> bool:
+        if (found := self.rules.about(name)) is None or not (rules := found[0]):
+            return False
+        if type(item) is list:
+            return any(_holding(rules, one) is not None for one in item)
+        if type(item) is dict and (typed := _typed(item)) is not None:
+            return self._telling(name, item[typed])
+        return _holding(rules, item) is not None
+
+    def _token(self, rule: str, secret: str) -> str:
         self.counts[rule] += 1
-        before = found.start(1) - found.start(0)
-        return whole[:before] + token(self.key, rule, secret) + whole[before + len(secret) :]
+        return token(self.key, rule, secret)
 
 
 def token(key: bytes, rule: str, secret: str) -> str:
@@ -152,35 +228,90 @@ def dumped(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-@cache
-def _patterns() -> dict[str, Any]:
-    return {rule: re2.compile(pattern) for rule, pattern in RULES.items()}
+_OPENING = frozenset("{[ \n\t\r")
 
 
-@cache
-def _any() -> Any:
-    return re2.compile("|".join(RULES.values()).encode())
+def _joined(strings: Sequence[str]) -> bytes:
+    return encoded("\n\0".join(strings))
 
 
-def _collect(value: Any, strings: list[str]) -> None:
-    if isinstance(value, str):
-        strings.append(value)
-    elif isinstance(value, list):
-        if set(map(type, value)) <= _NUMBERS:  # token ids and logprobs: the longest lists there are
-            return
-        for item in value:
-            _collect(item, strings)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            strings.append(name)
-            _collect(item, strings)
+def _holding(rules: Sequence[Any], item: Any) -> Any:
+    """The rule about a key whose value this is; None where it is no secret, or holds a token already."""
+    if type(item) not in (str, int):
+        return None
+    text = str(item)
+    if "[redacted:" in text and token_at(encoded(text), text.find("[redacted:")) is not None:
+        return None
+    return next((rule for rule in rules if rule.holds(text)), None)
+
+
+def _named(value: dict[str, Any]) -> str | None:
+    """The name in {"name": …, "value": …}, as environments, headers and span attributes are logged."""
+    if "value" not in value:
+        return None
+    return next((value[key] for key in ("name", "key", "header") if type(value.get(key)) is str), None)
+
+
+def _typed(value: dict[str, Any]) -> str | None:
+    """The key of the value in {"stringValue": …}, as OTLP logs attributes."""
+    return next((key for key in ("stringValue", "string_value", "intValue") if key in value), None)
+
+
+def _header(value: list[Any]) -> str | None:
+    """The name in ["authorization", "…"]."""
+    if len(value) == 2 and type(value[0]) is str and type(value[1]) is str and value[0].lower() in _HEADERS:
+        return value[0]
+    return None
+
+
+def _looks_nested(text: str) -> bool:
+    if text[:1] not in _OPENING:
+        return False
+    stripped = text.strip()
+    return len(stripped) > 2 and stripped[0] + stripped[-1] in ("{}", "[]")
+
+
+def _nested(text: str) -> Any:
+    """What JSON inside a string holds; None where it holds none."""
+    if not _looks_nested(text):
+        return None
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return _loads(text)
+
+
+def _loads(text: str) -> Any:
+    if not _looks_nested(text):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _dumps(value: Any, *, like: str) -> str:
+    """JSON text, as wide as it was."""
+    separators = (", ", ": ") if '": ' in like else (",", ":")
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return json.dumps(value, separators=separators)
+    return text
 
 
 def _without_token_ids(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_token_ids(item) for item in value]
     if isinstance(value, dict):
-        return {name: None if name in TOKEN_KEYS else _without_token_ids(item) for name, item in value.items()}
+        return {
+            name: None if name in TOKEN_KEYS and isinstance(item, list | dict) else _without_token_ids(item)
+            for name, item in value.items()
+        }
+    if isinstance(value, str) and ("token_ids" in value or "ogprob" in value) and (inner := _loads(value)) is not None:
+        without = _without_token_ids(inner)
+        return value if without == inner else _dumps(without, like=value)
     return value
 
 

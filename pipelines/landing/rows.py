@@ -14,7 +14,7 @@ from pipelines.landing.chunks import Identified
 from pipelines.landing.decoding import exact, written
 from pipelines.landing.format import BadRecord, LogFormat
 from pipelines.landing.redaction import Redactor, dumped
-from pipelines.landing.screening import searchable
+from pipelines.landing.redaction_rules import rules_of
 from pipelines.landing.spelling import identities
 from pipelines.schemas import QUARANTINE, RECORDS
 from pipelines.workspace import Workspace
@@ -57,77 +57,89 @@ class Rows:
         return total
 
 
-def record_rows(workspace: Workspace, found: Mapping[str, Found], day: str, now: datetime.datetime) -> Rows:
-    """Rows of landing/records; `day` is that of records whose log has no times."""
-    columns: dict[str, list[Any]] = {name: [] for name in RECORDS.schema.names}
-    redactions: dict[int, Counter[str]] = {}
-    add = {name: column.append for name, column in columns.items()}
-    for number, (record_id, one) in enumerate(found.items()):
-        identified, format = one.piece, one.format
-        assert isinstance(identified, Identified) and format is not None
+class RowMaker:
+    """Makes the rows of one landing; `day` is that of records whose log has no times."""
+
+    def __init__(self, workspace: Workspace, day: str) -> None:
+        self.workspace, self.day = workspace, day
+        self.now = datetime.datetime.now(datetime.UTC)
+        self.rules = rules_of(workspace)
+        self._stored: dict[str, str] = {}
+
+    def records(self, found: Mapping[str, Found]) -> Rows:
+        """Rows of landing/records."""
+        columns: dict[str, list[Any]] = {name: [] for name in RECORDS.schema.names}
+        redactions: dict[int, Counter[str]] = {}
+        add = {name: column.append for name, column in columns.items()}
+        for number, (record_id, one) in enumerate(found.items()):
+            identified, format = one.piece, one.format
+            assert isinstance(identified, Identified) and format is not None
+            record, redactor = identified.record, self._redactor()
+            raw, spelled = self._redacted(redactor, identified, format)
+            add["record_id"](record_id)
+            add["content_id"](identified.content_id)
+            add["bundle_key"](identified.bundle_key)
+            add["day"](self.day if record.time is None else record.time.date().isoformat())
+            add["format"](format.name)
+            add["parser_version"](format.parser_version)
+            add["skip_reason"](record.skip_reason)
+            add["raw"](raw)
+            add["identities"](spelled)
+            add["rules"](self.rules.hash)
+            add["source"](self._name(one.shown))
+            add["line"](record.line)
+            add["byte_start"](record.byte_start)
+            add["byte_end"](record.byte_end)
+            add["landed_at"](self.now)
+            if redactor.counts:
+                redactions[number] = redactor.counts
+        return Rows(pa.table(columns, schema=RECORDS.schema), redactions)
+
+    def bad(self, found: Mapping[str, Found]) -> Rows:
+        """Rows of landing/quarantine."""
+        rows: list[dict[str, Any]] = []
+        redactions: dict[int, Counter[str]] = {}
+        for number, (record_id, one) in enumerate(found.items()):
+            bad, redactor = one.piece, self._redactor()
+            assert isinstance(bad, BadRecord)
+            rows.append(
+                {
+                    "record_id": record_id,
+                    "day": self.now.strftime("%Y-%m-%d"),
+                    "format": None if one.format is None else one.format.name,
+                    "rules": self.rules.hash,
+                    "source": self._name(one.shown),
+                    "line": bad.line,
+                    "byte_start": bad.byte_start,
+                    "byte_end": bad.byte_end,
+                    "reason": bad.reason,
+                    "detail": redactor.text(bad.detail),
+                    "raw": redactor.bad_text(bad.raw, RAW_LIMIT),
+                    "landed_at": self.now,
+                }
+            )
+            if redactor.counts:
+                redactions[number] = redactor.counts
+        return Rows(pa.Table.from_pylist(rows, schema=QUARANTINE.schema), redactions)
+
+    def _redactor(self) -> Redactor:
+        return Redactor(self.workspace.redaction_key, self.rules)
+
+    def _name(self, shown: str) -> str:
+        """A file's name in the lake: ids and offsets are taken over the true one."""
+        if shown not in self._stored:
+            self._stored[shown] = self._redactor().text(shown)
+        return self._stored[shown]
+
+    def _redacted(self, redactor: Redactor, identified: Identified, format: LogFormat) -> tuple[bytes | str, str | None]:
+        """The stored text, and the identities that must outlive a redaction: None where nothing was redacted."""
         record = identified.record
-        redactor = Redactor(workspace.redaction_key)
-        add["record_id"](record_id)
-        add["content_id"](identified.content_id)
-        add["bundle_key"](identified.bundle_key)
-        add["day"](day if record.time is None else record.time.date().isoformat())
-        add["format"](format.name)
-        add["parser_version"](format.parser_version)
-        add["skip_reason"](record.skip_reason)
-        raw, spelled = _redacted(workspace, redactor, identified, format)
-        add["raw"](raw)
-        add["identities"](spelled)
-        add["source"](one.shown)
-        add["line"](record.line)
-        add["byte_start"](record.byte_start)
-        add["byte_end"](record.byte_end)
-        add["landed_at"](now)
-        if redactor.counts:
-            redactions[number] = redactor.counts
-    return Rows(pa.table(columns, schema=RECORDS.schema), redactions)
-
-
-def bad_rows(workspace: Workspace, found: Mapping[str, Found], now: datetime.datetime) -> Rows:
-    """Rows of landing/quarantine."""
-    rows: list[dict[str, Any]] = []
-    redactions: dict[int, Counter[str]] = {}
-    for number, (record_id, one) in enumerate(found.items()):
-        bad = one.piece
-        assert isinstance(bad, BadRecord)
-        redactor = Redactor(workspace.redaction_key)
-        rows.append(
-            {
-                "record_id": record_id,
-                "day": now.strftime("%Y-%m-%d"),
-                "format": None if one.format is None else one.format.name,
-                "source": one.shown,
-                "line": bad.line,
-                "byte_start": bad.byte_start,
-                "byte_end": bad.byte_end,
-                "reason": bad.reason,
-                "detail": redactor.text(bad.detail),
-                "raw": redactor.bad_text(bad.raw, RAW_LIMIT),
-                "landed_at": now,
-            }
-        )
-        if redactor.counts:
-            redactions[number] = redactor.counts
-    return Rows(pa.Table.from_pylist(rows, schema=QUARANTINE.schema), redactions)
-
-
-def _redacted(
-    workspace: Workspace, redactor: Redactor, identified: Identified, format: LogFormat
-) -> tuple[bytes | str, str | None]:
-    """The stored text, and the identities that must outlive a redaction: None where nothing was redacted."""
-    record = identified.record
-    if record.text is not None and not redactor.may_match(searchable(record.text)):
-        return record.text, None
-    value = record.value if record.text is None else exact(record.text)
-    redacted = redactor.value(value)
-    if not redactor.counts.total():
-        return (written(value) if record.text is None else record.text), None
-    try:  # the text changes and no id may: they are taken before
-        spelled = dumped(identities(workspace.identity, format.spell(record.value)))
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        spelled = None  # not to be read by this parser: the trajectories stage says so of the whole bundle
-    return written(redacted), spelled
+        value = record.value if record.text is None else exact(record.text)
+        redacted = redactor.value(value)
+        if not redactor.counts.total():
+            return (written(value) if record.text is None else record.text), None
+        try:  # the text changes and no id may: they are taken before
+            spelled = dumped(identities(self.workspace.identity, format.spell(record.value)))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            spelled = None  # not to be read by this parser: the trajectories stage says so of the whole bundle
+        return written(redacted), spelled

@@ -15,13 +15,18 @@ from pipelines.ids import Identity, canonical_json
 from pipelines.landing.format import Spelled
 
 
-def turn_id(identity: Identity, turn: dict[str, Any]) -> str:
-    """Who said what."""
+def spoken(turn: dict[str, Any]) -> bytes:
+    """What makes two turns the same: who says what, in the one spelling that identities are taken over."""
     role = "system" if turn["role"] == "developer" else turn["role"]
     content = turn.get("content")
     calls = [_call(call) for call in turn.get("tool_calls") or ()]
     said = content.strip() if isinstance(content, str) else content or ""
-    return identity.of("turn", canonical_json([role, said, calls, None if role == "tool" else turn.get("name")]))
+    return canonical_json([role, said, calls, None if role == "tool" else turn.get("name")])
+
+
+def turn_id(identity: Identity, turn: dict[str, Any]) -> str:
+    """Who said what."""
+    return identity.of("turn", spoken(turn))
 
 
 def reasoning_id(identity: Identity, turn: dict[str, Any]) -> str | None:

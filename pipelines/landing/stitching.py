@@ -7,6 +7,8 @@ before it and has no successor yet. Chains of calls are attempts:
 - a call with no such predecessor begins one;
 - where two calls go on from one, the longer chain (then that which ends later) is the attempt, and the other a `branch`
   whose first turns are its parent's and not sampled again;
+- a call whose prompt repeats an answer of an earlier one, but not all that stood before it, goes on under a shortened
+  context: a `compaction`, linked to the attempt that it shortens, whose answers are copied context in it;
 - several choices of one answer are attempts side by side;
 - an assistant turn in a prompt that no call of the chain answered is a gap: it is counted and nobody's to train on;
 - an answer that was never sent back stays the end of its chain.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,36 +83,40 @@ class Chain:
         return self.calls[-1]
 
 
-def chains(calls: Sequence[LoggedCall]) -> list[Chain]:
-    """The attempts of some calls, in a total order; `ref` of each is its first own call."""
-    ordered = sorted(calls, key=lambda call: call.order)
-    parents = _parents(ordered)
-    children: dict[int | None, list[int]] = {}
-    for index, parent in enumerate(parents):
-        children.setdefault(parent, []).append(index)
-    depth = [1] * len(ordered)
-    ends = [call.order for call in ordered]
-    for index in reversed(range(len(ordered))):  # a child always stands behind its parent
-        if (parent := parents[index]) is not None and (depth[index] + 1, ends[index]) > (depth[parent], ends[parent]):
-            depth[parent], ends[parent] = depth[index] + 1, ends[index]
+def chains(calls: Sequence[LoggedCall], *, one_session: bool = False) -> list[Chain]:
+    """The attempts of some calls, in a total order; `ref` of each is its first own call.
+
+    `one_session`: the log itself says that these calls belong together, so an attempt that begins with an earlier one's
+    request is linked to it even where nothing that was answered there comes back in it.
+    """
+    ordered = _ordered(calls)
+    tree = _Tree(ordered)
+    named = Counter(call.call_id for call in ordered if call.choice == 0)
     found: list[Chain] = []
-    begun: list[tuple[int, Chain | None, list[int]]] = [(root, None, []) for root in reversed(children.get(None, []))]
+    owner: dict[int, Chain] = {}
+    begun: list[tuple[int, Chain | None, list[int]]] = [(root, None, []) for root in reversed(tree.children.get(None, []))]
     while begun:
         start, parent, shared = begun.pop()
-        own = [start]
-        chain = Chain(calls=[], own=[], parent=parent, ref=_ref(ordered[start]))
-        later: list[tuple[int, Chain | None, list[int]]] = []
-        while following := children.get(own[-1]):
-            goes_on = max(following, key=lambda index: (depth[index], ends[index]))
+        own, later = [start], list[tuple[int, Chain | None, list[int]]]()
+        chain = Chain(calls=[], own=[], parent=parent, ref=_ref(ordered[start], unique=named[ordered[start].call_id] == 1))
+        while following := tree.children.get(own[-1]):
+            goes_on = tree.goes_on(following)
             later += [(index, chain, [*shared, *own]) for index in following if index != goes_on]
+            if goes_on is None:
+                break
             own.append(goes_on)
         chain.own = [ordered[index] for index in own]
         chain.calls = [ordered[index] for index in (*shared, *own)]
+        owner.update(dict.fromkeys(own, chain))
         if parent is not None:
-            before = ordered[shared[-1]]
-            chain.link, chain.num_shared_turns = "branch", len(before.prompt) + 1
+            chain.link = "compaction" if tree.repeats[start] is not None else "branch"
+            chain.num_shared_turns = len(ordered[shared[-1]].prompt) + 1
+        elif (repeated := tree.repeats[start]) is not None:
+            _link(chain, owner[repeated])
         found.append(chain)
         begun += reversed(later)
+    if one_session:
+        _link_requests(found)
     return found
 
 
@@ -124,13 +131,16 @@ def turns_of(chain: Chain, *, first_is_whole: bool = False) -> tuple[list[dict[s
     answered = {len(call.prompt) for call in chain.calls}
     examples = len(chain.calls[0].prompt) if first_is_whole else 0
     num_gaps = 0
+    elsewhere: set[Any] | None = None
     turns: list[dict[str, Any]] = []
     for position, turn in enumerate(chain.last.prompt):
         if position in sampled_at:
             turns.append(_sampled(*sampled_at[position]))
             continue
         turns.append({**turn, "sampled": False, "call": None})
-        num_gaps += turn["role"] == "assistant" and position not in answered and position >= examples
+        if turn["role"] == "assistant" and position not in answered and position >= examples:
+            elsewhere = _answered_before(chain) if elsewhere is None else elsewhere
+            num_gaps += turn["id"] not in elsewhere
     if chain.last.answer is not None:
         turns.append(_sampled(*sampled_at[len(chain.last.prompt)]))
     return turns, num_gaps
@@ -171,29 +181,111 @@ def _answered(chain: Chain) -> list[LoggedCall]:
     return [call for call in chain.own if call.answer is not None]
 
 
-def _parents(ordered: Sequence[LoggedCall]) -> list[int | None]:
-    """For each call the one that it goes on from.
+def _ordered(calls: Sequence[LoggedCall]) -> list[LoggedCall]:
+    """In their order of time; where one has no time, times say nothing of all: longer prompts come later."""
+    if all(call.started_at or call.ended_at for call in calls):
+        return sorted(calls, key=lambda call: call.order)
+    return sorted(calls, key=lambda call: call.order[1:])
 
-    Prefixes are compared by running hashes, so that a long attempt costs its total length and not its square.
-    """
-    ends: dict[bytes, list[int]] = {}
-    for index, call in enumerate(ordered):
-        if call.answer is not None:
-            ends.setdefault(_hashes([*call.prompt, call.answer])[-1], []).append(index)
-    parents: list[int | None] = []
-    succeeded: set[int] = set()
-    for index, call in enumerate(ordered):
-        found = None
-        for hashed in reversed(_hashes(call.prompt)):
-            before = [other for other in ends.get(hashed, ()) if other < index]
-            if before:
-                free = [other for other in before if other not in succeeded]
-                found = (free or before)[-1]
+
+class _Tree:
+    """Which call goes on from which."""
+
+    def __init__(self, ordered: Sequence[LoggedCall]) -> None:
+        self.ordered = ordered
+        self.parents: list[int | None] = []
+        self.repeats: list[int | None] = []
+        """For each call one whose answer its prompt repeats although it does not go on from that: a shortened context."""
+        self._find()
+        self.children: dict[int | None, list[int]] = {}
+        for index, parent in enumerate(self.parents):
+            self.children.setdefault(parent, []).append(index)
+        self.weight = [(1, index) for index in range(len(ordered))]
+        for index in reversed(range(len(ordered))):  # a child always stands behind its parent
+            if (parent := self.parents[index]) is not None and self.repeats[index] is None:
+                depth, end = self.weight[index]
+                self.weight[parent] = max(self.weight[parent], (depth + 1, end))
+
+    def goes_on(self, following: Sequence[int]) -> int | None:
+        """Of the calls that go on from one, that which is the same attempt: never one under a shortened context."""
+        same = [index for index in following if self.repeats[index] is None]
+        return max(same, key=lambda index: self.weight[index], default=None)
+
+    def _find(self) -> None:
+        """Prefixes are compared by running hashes and each hash remembers its last calls, so that the cost is the length of
+        all prompts together, however many calls are equal."""
+        last: dict[bytes, int] = {}
+        free: dict[bytes, list[int]] = {}
+        """Calls by the hash of prompt and answer, those without a successor."""
+        answers: dict[str, int] = {}
+        root: list[int] = []
+        for index, call in enumerate(self.ordered):
+            hashes = _hashes(call.prompt if call.answer is None else [*call.prompt, call.answer])
+            found, kept = None, 0
+            for length in range(len(call.prompt), 0, -1):
+                hashed = hashes[length - 1]
+                if hashed in last:
+                    found, kept = (free[hashed].pop() if free[hashed] else last[hashed]), length
+                    break
+            repeated = None
+            for turn in reversed(call.prompt[kept:]):
+                if turn["role"] == "assistant" and (before := answers.get(turn["id"])) is not None:
+                    # an equal answer in a tree that it does not belong to says nothing
+                    repeated = before if found is None or root[before] == root[found] else None
+                    break
+            self.parents.append(found)
+            self.repeats.append(repeated)
+            root.append(index if found is None else root[found])
+            if call.answer is not None:
+                last[hashes[-1]] = index
+                free.setdefault(hashes[-1], []).append(index)
+                answers[call.answer["id"]] = index
+
+
+def _link(chain: Chain, parent: Chain) -> None:
+    """A chain whose first prompt holds answers of another, but not its whole beginning."""
+    first, whole = chain.own[0].prompt, parent.last.prompt
+    chain.parent, chain.num_shared_turns = parent, _num_common(first, whole)
+    chain.link = "compaction" if len(first) <= len(whole) else "branch"
+
+
+def _link_requests(found: Sequence[Chain]) -> None:
+    """Of one session: a chain that begins with an earlier one's request and then differs is an edit of it, or, where it comes
+    after that one's end with a shorter prompt, goes on under a shortened context. Equal prompts are attempts side by side."""
+    known: dict[bytes, Chain] = {}
+    for chain in found:
+        first = chain.own[0]
+        hashes = _hashes(first.prompt)
+        if chain.parent is None:
+            for length in range(len(first.prompt) - 1, 0, -1):
+                if (parent := known.get(hashes[length - 1])) is None:
+                    continue
+                if any(turn["role"] not in ("system", "developer") for turn in first.prompt[:length]):
+                    shorter = len(first.prompt) < len(parent.last.prompt) and first.order > parent.last.order
+                    chain.parent, chain.num_shared_turns = parent, length
+                    chain.link = "compaction" if shorter else "branch"
                 break
-        if found is not None:
-            succeeded.add(found)
-        parents.append(found)
-    return parents
+        for hashed in _hashes(chain.last.prompt):
+            known[hashed] = chain
+
+
+def _answered_before(chain: Chain) -> set[Any]:
+    """Ids of the answers of the attempts that this one comes from."""
+    found: set[Any] = set()
+    parent = chain.parent
+    while parent is not None:
+        found.update(call.answer["id"] for call in parent.own if call.answer is not None)
+        parent = parent.parent
+    return found
+
+
+def _num_common(turns: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> int:
+    common = 0
+    for turn, other in zip(turns, others, strict=False):
+        if turn["id"] != other["id"]:
+            break
+        common += 1
+    return common
 
 
 def _hashes(turns: Sequence[dict[str, Any]]) -> list[bytes]:
@@ -213,8 +305,9 @@ def _sampled(number: int, call: LoggedCall) -> dict[str, Any]:
     return turn
 
 
-def _ref(call: LoggedCall) -> str:
-    return f"{call.call_id or call.record_ids[0]}/{call.choice}"
+def _ref(call: LoggedCall, *, unique: bool) -> str:
+    """By its vendor's id where no other call of the bundle has the same."""
+    return f"{call.call_id if call.call_id and unique else call.record_ids[0]}/{call.choice}"
 
 
 def _total(counts: Sequence[Any]) -> Any:

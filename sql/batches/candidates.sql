@@ -1,5 +1,5 @@
 -- Who may train in a lane tonight: members with a reward in force, eligible for it, of groups with spread that no batch
--- has consumed; with $again, of the groups that this night's batches consumed. `without`: trajectories not to return.
+-- has consumed and no replay made stale; with $again, of the groups that this night's batches consumed. `without`: trajectories not to return.
 WITH in_force AS (
     SELECT
         trajectory_id,
@@ -38,6 +38,7 @@ usable AS (
     INNER JOIN eligible ON eligible.trajectory_id = members.trajectory_id
     LEFT JOIN consumed ON consumed.group_id = members.group_id
     LEFT JOIN used ON used.trajectory_id = members.trajectory_id
+    ANTI JOIN groups.stale AS stale ON stale.group_id = members.group_id
     WHERE
         members.role = 'member'
         AND in_force.reward IS NOT NULL

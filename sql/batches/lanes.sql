@@ -32,6 +32,7 @@ attempts AS (
         in_force.ruler_score,
         in_force.reason,
         consumed.first_night,
+        stale.group_id IS NOT NULL AS stale,
         refused.trajectory_id IS NOT NULL AS refused,
         coalesce(
             eligible.eligible_for = 'grpo' AND eligible.split = 'train' AND in_force.reward IS NOT NULL
@@ -45,6 +46,7 @@ attempts AS (
         ON in_force.trajectory_id = members.trajectory_id AND in_force.group_id = members.group_id
     LEFT JOIN refused ON refused.trajectory_id = eligible.trajectory_id
     LEFT JOIN consumed ON consumed.group_id = members.group_id
+    LEFT JOIN groups.stale AS stale ON stale.group_id = members.group_id
     WHERE consumed.first_night IS NULL OR consumed.first_night >= $night
 ),
 
@@ -80,6 +82,7 @@ SELECT
         WHEN attempts.eligible_for = 'sft' AND NOT grouped.some_pass THEN 'all_fail'
         WHEN attempts.eligible_for = 'sft' AND NOT attempts.passed THEN 'not_passed'
         WHEN attempts.eligible_for <> 'grpo' THEN 'lane_off'
+        WHEN attempts.stale AND attempts.first_night IS NULL THEN 'stale_group'
         WHEN attempts.refused THEN 'row_refused'
         WHEN attempts.reward IS NULL AND attempts.reason = 'no_verdict' THEN 'no_verdict'
         WHEN attempts.reward IS NULL AND attempts.reason = 'no_score' AND attempts.ruler_score IS NOT NULL

@@ -1,5 +1,5 @@
 -- Breaches of I4 and of sealing, none of which may exist: each row names a group and what does not hold in it.
--- Handed in: depths (policy_version, depth). Parameters: $strict, $max_policy_lag.
+-- Stale groups are known to hold what no longer is, and train no more. Handed in: depths (policy_version, depth). Parameters: $strict, $max_policy_lag.
 WITH members AS (
     SELECT
         g.group_id,
@@ -18,6 +18,7 @@ WITH members AS (
     FROM groups.groups AS g
     LEFT JOIN trajectories.trajectories AS t ON t.trajectory_id = g.trajectory_id
     LEFT JOIN depths AS d ON d.policy_version = g.policy_version
+    ANTI JOIN groups.stale AS s ON s.group_id = g.group_id
     WHERE g."role" = 'member'
 ),
 found AS (

@@ -1,4 +1,4 @@
--- Who waits for a reward under a rubric and settings: everyone in the sealed groups of tasks that may be trained on.
+-- Who waits for a reward under a rubric and settings: everyone in the sealed groups of tasks that may be trained on, but for groups that a replay made stale.
 -- A group is settled once it has rewards, except where its newest ones say that the judge failed: it is asked again.
 WITH settled AS (
     SELECT group_id
@@ -15,6 +15,7 @@ SELECT
     attempts.fault IS NOT NULL AS fault
 FROM groups.groups AS members
 ANTI JOIN settled ON settled.group_id = members.group_id
+ANTI JOIN groups.stale AS stale ON stale.group_id = members.group_id
 LEFT JOIN groups.splits AS splits ON splits.task_key = members.task_key
 LEFT JOIN trajectories.trajectories AS attempts ON attempts.trajectory_id = members.trajectory_id
 WHERE

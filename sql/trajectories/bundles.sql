@@ -9,6 +9,7 @@ SELECT
     r.record_id,
     first_value(r.record_id) OVER (PARTITION BY r.bundle_key, r.content_id ORDER BY r.record_id) AS stands,
     r.source,
+    r.byte_start,
     r.raw,
     r.identities
 FROM landing.records AS r

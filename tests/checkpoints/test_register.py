@@ -148,6 +148,23 @@ def test_versions_follow_each_other_and_the_alias_follows_the_champion(with_regi
     assert registry.champion() is None
 
 
+def test_a_lost_registry_does_not_give_a_number_a_second_time(with_registry: Workspace, empty_registry: bytes) -> None:
+    workspace = with_registry
+    for number, night in enumerate((NIGHT, day_after(NIGHT, 1)), start=1):
+        freeze(workspace, f"bat_{number}", night=night, groups=[f"grp_{number}"])
+        train(workspace, night)
+        checkpoints.register(workspace, night)
+    (workspace.folder / "mlflow.db").write_bytes(empty_registry)
+    later = day_after(NIGHT, 2)
+    freeze(workspace, "bat_3", night=later, groups=["grp_3"])
+    checkpoint_id = train(workspace, later)
+    assert checkpoints.register(workspace, later).version == 3
+    held = workspace.lake.read(CHECKPOINTS.name, columns=["version"]).column("version").to_pylist()
+    assert sorted(held) == [1, 2, 3]
+    (version,) = _client(workspace).search_model_versions("name = 'agent'")
+    assert (int(version.version), version.tags["checkpoint_id"]) == (3, checkpoint_id)
+
+
 def test_mlflow_unreachable_keeps_the_checkpoint_and_the_same_command_works_later(tmp_path: Path, empty_registry: bytes) -> None:
     folder = tmp_path / "workspace"
     workspace = _opened(folder, CONFIG + '[registry]\nuri = "http://127.0.0.1:9"\n')

@@ -75,7 +75,7 @@ def stored(format: LogFormat, *values: Any) -> list[StoredRecord]:
     for number, value in enumerate(values):
         spelled = format.spell(value)
         with_identities(identity, spelled, None)
-        records.append(StoredRecord(record_id=f"rec-{number}", value=value, spelled=spelled))
+        records.append(StoredRecord(record_id=f"rec-{number}", value=value, spelled=spelled, byte_start=number))
     return records
 
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from pipelines.landing.redaction import RULES, Redactor, token
+from pipelines.landing.redaction import Redactor, token
+from pipelines.landing.redaction_rules import stock
 
 # put together here, so that no scanner takes the file itself for a leak
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -44,8 +45,26 @@ AROUND = {
 KEY = b"k" * 16
 
 
-def test_every_rule_has_a_secret_here() -> None:
-    assert set(SECRETS) == set(RULES)
+RULES = {rule.name: rule for rule in stock().rules}
+
+
+def test_the_secrets_here_are_of_stock_rules() -> None:
+    assert set(SECRETS) <= set(RULES)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_matches_its_example_and_spares_the_other(name: str) -> None:
+    rule, matched, spared = RULES[name], "".join(RULES[name].match), "".join(RULES[name].spare)
+    assert matched and spared and rule.what
+    for text in (matched, json.dumps({"arguments": matched}), json.dumps([json.dumps({"arguments": matched})])):
+        redactor = Redactor(KEY)
+        redacted = redactor.text(text)
+        assert redactor.counts == {name: 1}
+        assert f"[redacted:{name}:" in redacted
+        if text is not matched:
+            json.loads(redacted)
+    redactor = Redactor(KEY)
+    assert redactor.text(spared) == spared and not redactor.counts
 
 
 @pytest.mark.parametrize("rule", SECRETS)
@@ -119,12 +138,13 @@ def test_ids_and_logprobs_spell_the_secret_too_and_go_with_it() -> None:
 
 def test_a_name_may_be_an_address_but_no_credential() -> None:
     redactor = Redactor(KEY)
-    value = {"task_id": SECRETS["email"], "attempt_id": SECRETS["github_token"], "text": SECRETS["email"]}
+    value = {"harness": SECRETS["email"], "call_id": SECRETS["github_token"], "task_id": SECRETS["email"]}
     redacted = redactor.value(value)
-    assert redacted["task_id"] == SECRETS["email"]
-    assert redacted["attempt_id"].startswith("[redacted:github_token:")
+    assert redacted["harness"] == SECRETS["email"]
+    assert redacted["call_id"].startswith("[redacted:github_token:")
+    assert redacted["task_id"].startswith("[redacted:email:")
     assert redactor.counts == {"github_token": 1, "email": 1}
-    only_names = {"task_id": SECRETS["email"], "token_ids": [1]}
+    only_names = {"policy_version": SECRETS["email"], "token_ids": [1]}
     assert Redactor(KEY).value(only_names) == only_names
 
 

@@ -1,0 +1,99 @@
+"""Reading values of which only the format's own tools know whether they are what they should be.
+
+Two kinds: `check` and `readable` refuse a record at landing; the others read one value off a record that was let through
+and give None (or nothing) where it is of another type, so that what one tool left out costs that value and no record.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.landing.decoding import BadPieceError, utc
+from pipelines.landing.format import Spelled
+
+
+def check(holds: bool, detail: str) -> None:
+    """BadPieceError with this detail where it does not hold."""
+    if not holds:
+        raise BadPieceError("wrong_shape", detail)
+
+
+def readable(spell: Callable[[Any], Spelled], value: Any) -> Spelled:
+    """What a value says, or BadPieceError where it cannot be spelled: what landing lets through, stage 2 can read."""
+    try:
+        return spell(value)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
+        raise BadPieceError("wrong_shape", f"its messages cannot be read: {type(problem).__name__}: {problem}"[:200]) from None
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The value where it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; nothing where it is none."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def text(value: Any) -> str | None:
+    """The value where it is a string that holds something, else None."""
+    return value if isinstance(value, str) and value else None
+
+
+def named(value: Any) -> str | None:
+    """The value as a name where it is a string that holds something or a whole number, else None."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return text(value)
+
+
+def number(value: Any) -> float | None:
+    """The value where it is a finite number (and no truth value), else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def count(value: Any) -> int | None:
+    """The value where it is a whole number from 0 on, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def moment(value: Any) -> datetime.datetime | None:
+    """A time in UTC from ISO 8601 or from seconds since 1970; None where it is neither (0 is nobody's time)."""
+    if isinstance(value, str):
+        try:
+            return utc(value)
+        except BadPieceError:
+            return None
+    seconds = number(value)
+    if not seconds or seconds < 0:
+        return None
+    try:
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def total(counts: list[Any]) -> Any:
+    """Their sum; None where any is missing, since a sum over some is no sum."""
+    return None if not counts or any(counted is None for counted in counts) else sum(counts)
+
+
+def ints(value: Any) -> list[int] | None:
+    """A list of whole numbers that holds some, else None."""
+    if not isinstance(value, list) or not value or not all(count(item) is not None for item in value):
+        return None
+    return value
+
+
+def floats(value: Any) -> list[float] | None:
+    """A list of numbers that holds some, else None."""
+    if not isinstance(value, list) or not value:
+        return None
+    read = [number(item) for item in value]
+    return None if None in read else [item for item in read if item is not None]

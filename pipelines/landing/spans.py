@@ -1,0 +1,140 @@
+"""A span of a trace in uniform words, whichever tool exported it.
+
+Five formats log the same thing: a tree of spans, some of which are calls of a model, others the agents, tools and framework
+steps around them. Each format reads its own spans into `Span`; span_attempts.py makes attempts of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pipelines.landing.decoding import BadPieceError, utc
+from pipelines.landing.format import Spelled, StoredRecord, uniform
+
+Kind = Literal["call", "agent", "tool", "other", "trace"]
+"""`trace`: what is said about the whole trace."""
+
+_UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
+"""From which magnitude on a number of time is in which unit: nanoseconds, microseconds, milliseconds; else seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """A number or a yes/no that somebody gave to a span, or to the trace."""
+
+    name: str
+    value: float
+    span_id: str | None = None
+    """None: of the whole trace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """One span; what it does not say is None."""
+
+    span_id: str
+    trace_id: str
+    parent_id: str | None = None
+    name: str = ""
+    kind: Kind = "other"
+    started_at: datetime.datetime | None = None
+    ended_at: datetime.datetime | None = None
+    request: Sequence[dict[str, Any]] = ()
+    """Of a call: its messages in OpenAI's shape."""
+    answers: Sequence[dict[str, Any]] = ()
+    """One message for each choice."""
+    tools: list[Any] | None = None
+    model: str | None = None
+    num_prompt_tokens: int | None = None
+    num_reply_tokens: int | None = None
+    cost_usd: float | None = None
+    fault: str | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    tool_arguments: Any = None
+    harness: str | None = None
+    task_id: str | None = None
+    scores: Sequence[Score] = ()
+    revision: str = ""
+    """Of two states of one span the one with the greater revision counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedSpan:
+    """A span with the records that it was read from and its turns."""
+
+    span: Span
+    records: list[StoredRecord]
+    request: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+
+def spelled_of(span: Span) -> Spelled:
+    """What a span says: the turns of its request and its answers."""
+    turns = [uniform(message, call=None) for message in span.request]
+    turns += [uniform(answer, call=0) for answer in span.answers]
+    return Spelled(turns=turns, tools=span.tools, task_id=span.task_id)
+
+
+def logged(span: Span, record: StoredRecord) -> LoggedSpan:
+    """A span that is one record."""
+    turns = record.spelled.turns
+    count = len(span.request)
+    return LoggedSpan(span=span, records=[record], request=turns[:count], answers=turns[count:])
+
+
+def checked(span: Span, advice: str) -> Span:
+    """The span, or BadPieceError where it is a call without its content: nothing could be learnt from it, and no attempt
+    may seem empty. `advice` says how such logs get their content."""
+    if span.kind == "call" and not span.request and not span.answers and span.fault is None:
+        raise BadPieceError("wrong_shape", f"call {span.span_id} has neither input nor output: {advice}")
+    return span
+
+
+def moment(value: Any) -> datetime.datetime | None:
+    """A time as exporters write it: ISO 8601, seconds to nanoseconds as number or digits, [seconds, nanoseconds], None.
+
+    Raises BadPieceError where it is none of these.
+    """
+    if value is None or value in ("", 0, "0"):
+        return None
+    if isinstance(value, dict) and "seconds" in value:
+        value = [value["seconds"], value.get("nanos") or 0]
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, (int, float)) for part in value):
+        value = value[0] + value[1] / 1e9
+    if isinstance(value, str):
+        if not value.isdigit():
+            return utc(value)
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadPieceError("wrong_shape", f"{str(value)[:40]!r} is no time")
+    unit = next((unit for least, unit in _UNITS if value >= least), 1.0)
+    try:
+        return datetime.datetime.fromtimestamp(value / unit, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise BadPieceError("wrong_shape", f"{str(value)[:40]} is no time") from None
+
+
+def fault_of(message: Any, kind: Kind) -> str:
+    """The fault of a span that ended in an error: what its text says, else whose span it was."""
+    said = str(message or "").lower()
+    if any(word in said for word in ("cancel", "interrupt", "abort")):
+        return "aborted"
+    if "timeout" in said or "timed out" in said:
+        return "timeout"
+    return "model_error" if kind == "call" else "harness_error"
+
+
+def whole_number(value: Any) -> int | None:
+    """A count, which some exporters write as a string."""
+    if isinstance(value, str) and value.isdigit():
+        return int(value)
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+
+
+def name_or_none(value: Any) -> str | None:
+    """A name or id: a string that is not empty."""
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,225 @@
+"""Reads: landing/records, trajectories, groups, rewards, consumed, checkpoints. Writes: trajectories, duplicates, groups/stale. Next: groups.
+
+The log is the asset: landing/records keeps every record raw, so what an older parser made of it can be made again. A replay
+first says what would change, reading slice by slice as a build does, and derives again where it is told to.
+
+Sealed groups never change. One that holds a member whose row became another, or is gone, was put together and rewarded from
+what is no longer so: it is entered in groups/stale before any row is replaced, is scored and trained no more, and what
+learned from it keeps citing the batch that it really used. A kill anywhere leaves bundles that are behind, which the same
+command finds again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from pipelines.landing import registry
+from pipelines.progress import bar
+from pipelines.reports import Replayed
+from pipelines.schemas import DUPLICATES, STALE, TABLES, TRAJECTORIES
+from pipelines.steps import reached
+from pipelines.trajectories import UNREADABLE, Building, slices
+from pipelines.workspace import Workspace
+
+DERIVED_BY = "parser_version"
+"""Says who made a row and nothing about the attempt: alone it changes nothing that anybody reads."""
+
+NOT_WEIGHED = frozenset({DERIVED_BY, "format", "started_at", "ended_at", "num_prompt_tokens", "num_reply_tokens", "cost_usd"})
+"""Columns on which no group, verdict, reward or batch row rests: a member that changed in them alone makes no group stale."""
+
+
+@dataclass
+class _Changes:
+    """What is different, counted; ids only of what others rest on, so that memory does not grow with the text."""
+
+    bundles: list[str] = field(default_factory=list)
+    """Bundles with a row that must be written again, if only for its parser version."""
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    columns: Counter[str] = field(default_factory=Counter)
+    moved: dict[str, str] = field(default_factory=dict)
+    """trajectory_id -> member_changed | member_removed, where a group may rest on it."""
+    readable: int = 0
+    unreadable: int = 0
+
+    def compare(self, bundle_keys: Sequence[str], before: _Rows, after: _Rows) -> None:
+        """One slice: the stored rows and those that the parsers make now."""
+        held, made = before.trajectories, after.trajectories
+        behind: set[str] = set()
+        for trajectory_id, row in made.items():
+            old = held.get(trajectory_id)
+            if old is None:
+                self.added += 1
+                behind.add(row["bundle_key"])
+                continue
+            different = {name for name, value in row.items() if old[name] != value}
+            if different:
+                behind.add(row["bundle_key"])
+            if different - {DERIVED_BY}:
+                self.changed += 1
+                self.columns.update(different - {DERIVED_BY})
+            else:
+                self.unchanged += 1
+            if different - NOT_WEIGHED:
+                self.moved[trajectory_id] = "member_changed"
+        for trajectory_id, row in held.items():
+            if trajectory_id not in made:
+                self.removed += 1
+                self.moved[trajectory_id] = "member_removed"
+                behind.add(row["bundle_key"])
+        for record_id in before.duplicates.keys() | after.duplicates.keys():
+            old, new = before.duplicates.get(record_id), after.duplicates.get(record_id)
+            if old != new:
+                behind.add((new or old or {})["bundle_key"])
+            was, stays = (row is not None and row["kind"] == UNREADABLE for row in (old, new))
+            self.readable += was and not stays
+            self.unreadable += stays
+        self.bundles += [bundle_key for bundle_key in bundle_keys if bundle_key in behind]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a slice by their key, as the lake's types give them."""
+
+    trajectories: dict[str, dict[str, Any]]
+    duplicates: dict[str, dict[str, Any]]
+
+
+def replay(
+    workspace: Workspace,
+    *,
+    format: str | None = None,
+    first: str | None = None,
+    last: str | None = None,
+    every: bool = False,
+    bundle_keys: Sequence[str] | None = None,
+    apply: bool = False,
+) -> Replayed:
+    """What deriving again would change, or with `apply` does change.
+
+    Looked at are the bundles that another parser version made or that could not be read, with `every` all (settings of a
+    source reach what was built before only so); of `format` and with a record on the days `first` to `last` where these are
+    given. `bundle_keys` narrows it to these. UnknownFormatError where no format has that name.
+    """
+    if format is not None:
+        registry.by_name(format)
+    wanted = _bundles(workspace, format, first, last, every)
+    if bundle_keys is not None:
+        asked = set(bundle_keys)
+        wanted = [row for row in wanted if row["bundle_key"] in asked]
+    changes = _compared(workspace, wanted)
+    stale = _stale(workspace, changes)
+    versions: dict[str, int] = {}
+    if apply and changes.bundles:
+        _enter(workspace, stale)
+        reached("replay:stale_entered")
+        versions = _derive(workspace, wanted, set(changes.bundles))
+    return Replayed(
+        applied=apply,
+        bundles=len(wanted),
+        added=changes.added,
+        changed=changes.changed,
+        removed=changes.removed,
+        unchanged=changes.unchanged,
+        columns=dict(changes.columns.most_common()),
+        readable=changes.readable,
+        unreadable=changes.unreadable,
+        stale_groups=[row["group_id"] for row in stale],
+        stale_rewards=sum(row["num_rewards"] for row in stale),
+        checkpoints=_learned(workspace, stale),
+        versions=versions,
+        why_nothing=None if changes.bundles else _why_nothing(wanted),
+    )
+
+
+def _bundles(workspace: Workspace, format: str | None, first: str | None, last: str | None, every: bool) -> list[dict[str, Any]]:
+    current = pa.table(
+        {
+            "format": [format.name for format in registry.FORMATS],
+            "parser_version": pa.array([format.parser_version for format in registry.FORMATS], pa.int32()),
+        }
+    )
+    parameters = {"format": format, "first": first, "last": last, "every": every}
+    return workspace.queries.run("replay/bundles", parameters, tables={"current": current}).to_pylist()
+
+
+def _compared(workspace: Workspace, bundles: Sequence[dict[str, Any]]) -> _Changes:
+    changes, building = _Changes(), Building(workspace)
+    days = {row["bundle_key"]: (row["first_day"], row["last_day"]) for row in bundles}
+    with bar("replay", len(bundles)) as advance:
+        for bundle_keys in slices(bundles):
+            after = building.rows(bundle_keys)
+            first, last = min(days[key][0] for key in bundle_keys), max(days[key][1] for key in bundle_keys)
+            stored = functools.partial(_stored, workspace, bundle_keys, first, last)
+            changes.compare(
+                bundle_keys,
+                _Rows(stored(TRAJECTORIES.name), stored(DUPLICATES.name)),
+                _Rows(*(_typed(name, after[name]) for name in (TRAJECTORIES.name, DUPLICATES.name))),
+            )
+            advance(len(bundle_keys))
+    return changes
+
+
+def _stored(workspace: Workspace, bundle_keys: Sequence[str], first: str, last: str, table: str) -> dict[str, dict[str, Any]]:
+    on_days = (ds.field("day") >= first) & (ds.field("day") <= last)
+    rows = workspace.lake.read(table, filter=on_days & ds.field("bundle_key").isin(list(bundle_keys)))
+    return _by_key(table, rows)
+
+
+def _typed(table: str, rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rows as they would come out of the lake, so that equal means equal there."""
+    return _by_key(table, pa.Table.from_pylist(list(rows), schema=TABLES[table].schema))
+
+
+def _by_key(table: str, rows: pa.Table) -> dict[str, dict[str, Any]]:
+    (key,) = TABLES[table].key
+    return {row[key]: row for batch in rows.to_batches(max_chunksize=1_000) for row in batch.to_pylist()}
+
+
+def _stale(workspace: Workspace, changes: _Changes) -> list[dict[str, Any]]:
+    moved = pa.table(
+        {
+            "trajectory_id": pa.array(list(changes.moved), pa.string()),
+            "reason": pa.array(list(changes.moved.values()), pa.string()),
+        }
+    )
+    return workspace.queries.run("replay/stale_groups", tables={"moved": moved}).to_pylist() if changes.moved else []
+
+
+def _learned(workspace: Workspace, stale: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Checkpoints that learned from stale groups: the batches that they cite stay as they were."""
+    if not stale:
+        return []
+    groups = pa.table({"group_id": pa.array([row["group_id"] for row in stale], pa.string())})
+    batches = workspace.queries.run("replay/consumed_by", tables={"stale": groups})
+    return workspace.queries.run("lineage/learned", tables={"used": batches}).to_pylist()
+
+
+def _enter(workspace: Workspace, stale: Sequence[dict[str, Any]]) -> None:
+    rows = [{"group_id": row["group_id"], "reason": row["reason"]} for row in stale if not row["known"]]
+    if rows:
+        workspace.lake.append_missing(STALE.name, pa.Table.from_pylist(rows, schema=STALE.schema))
+
+
+def _derive(workspace: Workspace, bundles: Sequence[dict[str, Any]], behind: set[str]) -> dict[str, int]:
+    building = Building(workspace)
+    with bar("deriving again", len(behind)) as advance:
+        for bundle_keys in slices([row for row in bundles if row["bundle_key"] in behind]):
+            building.replace(bundle_keys)
+            advance(len(bundle_keys))
+    return building.versions
+
+
+def _why_nothing(bundles: Sequence[dict[str, Any]]) -> str:
+    if not bundles:
+        return "every trajectory was made by the parser in force"
+    return f"{len(bundles)} bundle(s) read again give the same rows"
