@@ -112,6 +112,15 @@ def registry(workspace: Workspace) -> Registry:
     return Registry(workspace.registry_uri, workspace.config.policy.name, workspace.folder / "mlartifacts" if owned else None)
 
 
+def write_edges(run: Path, edges: pa.Table) -> Path:
+    """Keep a checkpoint's lineage beside its run, where no vacuum reaches it."""
+    path = run / EDGES_FILE
+    partial = path.with_name(EDGES_FILE + ".partial")
+    pq.write_table(edges, partial)
+    partial.replace(path)
+    return path
+
+
 def _row(workspace: Workspace, checkpoint_id: str) -> dict[str, Any] | None:
     import pyarrow.compute as pc
 
@@ -165,10 +174,7 @@ def _row_of(workspace: Workspace, night: str, folder: Path, manifest: Checkpoint
 
 def _entry(workspace: Workspace, folder: Path, manifest: CheckpointManifest, row: dict[str, Any]) -> Entry:
     edges = lineage.edges(workspace, manifest.checkpoint_id, manifest.batches)
-    edges_file = folder.parent / EDGES_FILE
-    partial = edges_file.with_name(EDGES_FILE + ".partial")
-    pq.write_table(edges, partial)
-    partial.replace(edges_file)
+    edges_file = write_edges(folder.parent, edges)
     adapter = [folder / name for name in sorted(manifest.files) if name.startswith("adapter")]
     beside = [folder.parent / name for name in (training.RUN_FILE, training.METRICS_FILE)]
     params = {name: str(value) for name, value in _run(folder).items() if not isinstance(value, list)}

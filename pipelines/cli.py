@@ -144,20 +144,48 @@ def formats(folder: Where = Path(), as_json: AsJson = False) -> None:
     _answer(as_json, describe(), show.formats)
 
 
-@app.command()
-def quarantine(
-    record: Annotated[str | None, typer.Argument(help="A record_id: show it whole.")] = None,
+quarantine_app = typer.Typer(help="What could not be read, with file, line, byte offset and reason. Alone: the newest of it.")
+app.add_typer(quarantine_app, name="quarantine")
+
+
+@quarantine_app.callback(invoke_without_command=True)
+def quarantine(context: typer.Context, folder: Where = Path(), as_json: AsJson = False) -> None:
+    """What could not be read, with file, line, byte offset and reason. Alone: the newest of it."""
+    if context.invoked_subcommand is None:
+        quarantine_list(folder=folder, as_json=as_json)
+
+
+@quarantine_app.command("list")
+def quarantine_list(
+    reason: Annotated[str | None, typer.Option(help="Only what is there for this reason.")] = None,
+    num: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
     folder: Where = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """List what could not be read, with file, line, byte offset and reason."""
+    """List what could not be read, the newest first."""
     from pipelines.landing import quarantine as rows
 
-    workspace = _open(folder)
-    if record is None:
-        _answer(as_json, rows.listed(workspace), show.quarantine)
-    else:
-        _answer(as_json, rows.show(workspace, record), show.fields)
+    _answer(as_json, rows.listed(_open(folder), reason=reason, num_rows=num), show.quarantine)
+
+
+@quarantine_app.command("show")
+def quarantine_show(record: str, folder: Where = Path(), as_json: AsJson = False) -> None:
+    """One piece whole, with its redacted text."""
+    from pipelines.landing import quarantine as rows
+
+    _answer(as_json, rows.show(_open(folder), record), show.fields)
+
+
+@quarantine_app.command("retry")
+def quarantine_retry(
+    records: Annotated[list[str] | None, typer.Argument(help="record_ids; none: all.")] = None,
+    folder: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Read pieces again with today's parsers; what can be read now lands and is made into trajectories."""
+    from pipelines.replay import retry
+
+    _answer(as_json, retry(_open(folder), records or None), show.fields)
 
 
 @app.command()
@@ -279,18 +307,21 @@ def rollback(folder: Where = Path(), as_json: AsJson = False) -> None:
 @app.command()
 def doctor(
     digest: Annotated[bool, typer.Option("--digest", help="Hash of each table's canonical rows.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Mend damaged tables first; nothing is deleted.")] = False,
     folder: Where = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Check set-up and invariants; exit 1 where one is broken."""
+    """Check set-up, tables and invariants; exit 1 where something is broken that is not mended."""
     from pipelines import doctor as checks
 
-    workspace = _open(folder)
+    workspace = Workspace.open(folder, claim=False)  # a lake that cannot be read is what this command is for
+    done = checks.fix(workspace) if fix else []
     if digest:
         _answer(as_json, checks.digest(workspace), show.fields)
         return
     findings = checks.check(workspace)
-    _answer(as_json, [dataclasses.asdict(finding) for finding in findings], show.findings)
+    told = [*({"check": "fixed", "ok": True, "detail": line} for line in done), *map(dataclasses.asdict, findings)]
+    _answer(as_json, told, show.findings)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""Reads: every table. Writes: nothing. Next: the reader of `nightshift doctor`.
+"""Reads: every table and its files. Writes: with `fix` what is broken in them. Next: the reader of `nightshift doctor`.
 
 The digest says whether two lakes hold the same (I2, I3): it is taken over the rows, without when and from where they
 were delivered, and knows no order of rows and no layout of files.
@@ -11,13 +11,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines import checkpoints, lineage
 from pipelines.config import Config
+from pipelines.doors import damage
 from pipelines.errors import LakeError, NightshiftError
-from pipelines.schemas import TABLES, TableSpec
+from pipelines.schemas import CHECKPOINTS, TABLES, TableSpec
 from pipelines.workspace import IDENTITY_VARIABLE, KEYS, REDACTION_VARIABLE, Workspace
+from trainer.contract import BatchManifest
 
 TOTAL = "total"
 _EMPTY = "empty"
+
+MAX_ROUNDS = 5
+"""Looks at one table: each mends what the one before brought to light."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Finding:
     """What one check found."""
 
     check: str
-    """settings | keys | tables | doubled | places"""
+    """settings | keys | damage | tables | doubled | places | lineage | …"""
     ok: bool
     detail: str
     """One line; where not ok it says what to do."""
@@ -43,7 +49,100 @@ def digest(workspace: Workspace) -> dict[str, str]:
 
 def check(workspace: Workspace) -> list[Finding]:
     """Every check with what it found, in a fixed order."""
-    return [*_set_up(workspace), *_tables(workspace), *_counts(workspace), *_invariants(workspace)]
+    return [
+        *_set_up(workspace),
+        *_damage(workspace),
+        *_tables(workspace),
+        *_counts(workspace),
+        *_lineage(workspace),
+        *_invariants(workspace),
+    ]
+
+
+def fix(workspace: Workspace) -> list[str]:
+    """Mend what can be mended without losing anything; what was done, one line each. Doing it twice does it once."""
+    done: list[str] = []
+    for name in sorted(TABLES):
+        mended: list[damage.Damage] = []
+        for _ in range(MAX_ROUNDS):  # some damage only shows once other damage is mended
+            found = [one for one in damage.find(workspace.lake, name) if one.can_mend]
+            if not found:
+                break
+            done += [damage.mend(workspace.lake, one) for one in found]
+            mended += found
+        if damage.needs_landing_anew(mended):
+            number = damage.forget_offsets(workspace.lake)
+            done.append(
+                f"landing/records: {number} source files are read anew from their beginning by the next `nightshift ingest`"
+            )
+        elif any(one.loses_rows for one in mended):
+            done.append(f"{name}: it is at its last sound version; {_cure(name)}")
+    try:
+        for checkpoint_id, run_id in _without_edges(workspace):
+            rows = lineage.edges(workspace, checkpoint_id)
+            checkpoints.write_edges(workspace.runs / run_id, rows)
+            done.append(f"lineage of {checkpoint_id}: {rows.num_rows} edges are kept in {workspace.runs / run_id} again")
+    except LakeError:
+        pass  # a table that could not be mended; the check says so
+    return done
+
+
+def _cure(name: str) -> str:
+    return (
+        "`nightshift ingest` lands what is missing"
+        if name.startswith("landing/")
+        else "run `nightshift ingest` or the night again"
+    )
+
+
+def _damage(workspace: Workspace) -> Iterator[Finding]:
+    """What is wrong with the tables' files, whether or not they open."""
+    found = [one for name in sorted(TABLES) for one in damage.find(workspace.lake, name)]
+    for one in found:
+        cure = "; `nightshift doctor --fix` mends it" if one.can_mend else ""
+        yield Finding("damage", False, f"{one.table}: {one.detail}{cure}")
+    if not found:
+        yield Finding("damage", True, "the files of every table are whole")
+
+
+def _lineage(workspace: Workspace) -> Iterator[Finding]:
+    """Each checkpoint's batches are there and hold what they are named by, and its edges are kept beside its run.
+
+    Versions of tables that a checkpoint cites in MLflow may be vacuumed away: these two do not depend on them (I9).
+    """
+    try:
+        rows = workspace.lake.read(CHECKPOINTS.name, ["checkpoint_id", "batches"]).to_pylist()
+        missing = _without_edges(workspace)
+    except NightshiftError as problem:
+        yield Finding("lineage", False, str(problem))
+        return
+    broken = 0
+    for row in rows:
+        for batch_id in row["batches"] or ():
+            folder = workspace.batches / batch_id
+            try:
+                BatchManifest.read(folder).verify_rows(folder)
+            except (NightshiftError, OSError) as problem:
+                broken += 1
+                said = f"checkpoint {row['checkpoint_id']} learned from a batch that does not hold: {problem}"
+                yield Finding("lineage", False, f"{' '.join(said.split())}; bring {folder} back from a backup")
+    for checkpoint_id, run_id in missing:
+        broken += 1
+        said = f"checkpoint {checkpoint_id} is pinned by no {checkpoints.EDGES_FILE} in {workspace.runs / run_id}"
+        yield Finding("lineage", False, f"{said}: a vacuum could take what it cites; `nightshift doctor --fix` writes it")
+    if not broken:
+        yield Finding("lineage", True, f"{len(rows)} checkpoint(s) cite batches and log lines that are there")
+
+
+def _without_edges(workspace: Workspace) -> list[tuple[str, str]]:
+    rows = workspace.lake.read(CHECKPOINTS.name, ["checkpoint_id", "run_id"]).to_pylist()
+    return [
+        (row["checkpoint_id"], row["run_id"])
+        for row in rows
+        if row["run_id"] is not None
+        and (workspace.runs / row["run_id"]).is_dir()
+        and not (workspace.runs / row["run_id"] / checkpoints.EDGES_FILE).exists()
+    ]
 
 
 def _invariants(workspace: Workspace) -> Iterator[Finding]:
@@ -84,6 +183,7 @@ def _set_up(workspace: Workspace) -> Iterator[Finding]:
         yield Finding("settings", False, str(problem))
     for name, variable in (("identity", IDENTITY_VARIABLE), ("redaction", REDACTION_VARIABLE)):
         yield _key(workspace.folder / KEYS / name, name, variable)
+    yield _owner(workspace)
     yield from _named(workspace)
     for source in workspace.config.sources:
         path = workspace.path(source.path)
@@ -93,7 +193,7 @@ def _set_up(workspace: Workspace) -> Iterator[Finding]:
 
 def _named(workspace: Workspace) -> Iterator[Finding]:
     """What the settings name and a night will want: rubric, verifiers, harness, registry, the champion's adapter."""
-    from pipelines import chain, checkpoints, harness
+    from pipelines import chain, harness
     from pipelines.rewards import verifiers
 
     def registry() -> None:
@@ -136,6 +236,14 @@ def _key(path: Path, name: str, variable: str) -> Finding:
     if mode & 0o077:
         return Finding("keys", False, f"the {name} key can be read by others (mode {mode:o}): chmod 600 {path}")
     return Finding("keys", True, f"the {name} key is private")
+
+
+def _owner(workspace: Workspace) -> Finding:
+    try:
+        workspace.claim_lake()
+    except NightshiftError as problem:
+        return Finding("keys", False, str(problem))
+    return Finding("keys", True, "the lake was made with this identity key")
 
 
 def _tables(workspace: Workspace) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ command finds again.
 
 from __future__ import annotations
 
+import datetime
 import functools
 from collections import Counter
 from collections.abc import Sequence
@@ -20,12 +21,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from pipelines import groups
 from pipelines.landing import registry
+from pipelines.landing.retrying import Retried
+from pipelines.landing.retrying import retry as retry_pieces
 from pipelines.progress import bar
 from pipelines.reports import Replayed
 from pipelines.schemas import DUPLICATES, STALE, TABLES, TRAJECTORIES
 from pipelines.steps import reached
-from pipelines.trajectories import UNREADABLE, Building, slices
+from pipelines.trajectories import UNREADABLE, Building, build, slices
 from pipelines.workspace import Workspace
 
 DERIVED_BY = "parser_version"
@@ -139,6 +143,38 @@ def replay(
         versions=versions,
         why_nothing=None if changes.bundles else _why_nothing(wanted),
     )
+
+
+def retry(workspace: Workspace, record_ids: Sequence[str] | None = None) -> dict[str, Any]:
+    """Try pieces of quarantine again, and bundles that could not be read; None: all of both.
+
+    Returns `records` (new in the lake), `left` (pieces that are in quarantine no more), `readable` (records of bundles that
+    can be read now), `stayed` ({why: pieces}) and what stages 2 and 3 made of it. UnknownReferenceError where an id is
+    neither.
+    """
+    unreadable = {row["record_id"]: row["bundle_key"] for row in _unreadable(workspace)}
+    named = None if record_ids is None else [record_id for record_id in record_ids if record_id not in unreadable]
+    retried = Retried() if named == [] else retry_pieces(workspace, named)
+    bundle_keys = {unreadable[record_id] for record_id in record_ids or unreadable if record_id in unreadable}
+    again = replay(workspace, bundle_keys=sorted(bundle_keys), apply=True) if bundle_keys else None
+    built = build(workspace)
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    groups.assign_splits(workspace, day)
+    sealed = groups.seal(workspace, day, judged=False)
+    stayed = retried.stayed + Counter({"its bundle still cannot be read": again.unreadable if again else 0})
+    return {
+        "records": retried.records,
+        "left": retried.left,
+        "readable": again.readable if again else 0,
+        "stayed": {why: number for why, number in stayed.items() if number},
+        "trajectories": built.trajectories + (again.added + again.changed if again else 0),
+        "groups": sealed.groups,
+    }
+
+
+def _unreadable(workspace: Workspace) -> list[dict[str, Any]]:
+    kinds = ds.field("kind") == UNREADABLE
+    return workspace.lake.read(DUPLICATES.name, ["record_id", "bundle_key"], kinds).to_pylist()
 
 
 def _bundles(workspace: Workspace, format: str | None, first: str | None, last: str | None, every: bool) -> list[dict[str, Any]]:

@@ -39,8 +39,11 @@ class Workspace:
     redaction_key: bytes
 
     @classmethod
-    def open(cls, folder: Path | str) -> Workspace:
-        """Open a workspace; ConfigError where its settings or keys do not hold, IdentityError where the lake is another's."""
+    def open(cls, folder: Path | str, *, claim: bool = True) -> Workspace:
+        """Open a workspace; ConfigError where its settings or keys do not hold, IdentityError where the lake is another's.
+
+        `claim` False leaves the lake alone, which may be damaged so that nothing in it can be read: for `nightshift doctor`.
+        """
         folder = Path(folder).resolve()
         config = Config.read(folder)
         workspace = cls(
@@ -49,7 +52,8 @@ class Workspace:
             identity=Identity(_key(folder, "identity", IDENTITY_VARIABLE)),
             redaction_key=_key(folder, "redaction", REDACTION_VARIABLE),
         )
-        workspace._claim_lake()
+        if claim:
+            workspace.claim_lake()
         return workspace
 
     @cached_property
@@ -98,7 +102,8 @@ class Workspace:
             ) from None
         return text, plain_hash(text.encode())
 
-    def _claim_lake(self) -> None:
+    def claim_lake(self) -> None:
+        """Make sure that the lake's ids are made with this identity key; a new lake is this key's from now on."""
         fingerprint = self.identity.fingerprint
 
         def compute(snapshot: Snapshot) -> pa.Table | None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import datetime
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from pipelines import doctor
+from pipelines import doctor, trajectories
 from pipelines.landing.land import land
-from pipelines.schemas import CHECKPOINTS, DECISIONS, DUPLICATES, RECORDS, TABLES, TRAJECTORIES
+from pipelines.schemas import CHECKPOINTS, DECISIONS, DUPLICATES, QUARANTINE, RECORDS, TABLES, TRAJECTORIES
 from pipelines.workspace import KEYS, Workspace
 from tests.conftest import make_workspace
 from tests.landing.lines import call, write_lines
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def row(table: str, **values: Any) -> dict[str, Any]:
@@ -93,6 +101,248 @@ def test_open_keys_missing_sources_and_torn_tables_are_found(tmp_path: Path) -> 
     (log / "00000000000000000001.json").write_text('{"torn', encoding="utf-8")
     assert "landing/records" in wrong(workspace, "tables")[0]
     assert wrong(workspace, "places") != []
+
+
+# real damage, on real tables
+
+OLD = 25 * 3600
+
+
+def log_of(workspace: Workspace, table: str) -> Path:
+    return Path(workspace.lake.uri(table)) / "_delta_log"
+
+
+def commits(workspace: Workspace, table: str) -> list[Path]:
+    return sorted(log_of(workspace, table).glob("*.json"))
+
+
+def logs(workspace: Workspace) -> Path:
+    """Three files, so that every table of landing and trajectories has several commits."""
+    folder = workspace.folder / "logs"
+    for number in range(3):
+        lines = [call(10 * number + attempt) for attempt in range(4)]
+        write_lines(folder / f"{number}.jsonl", [*lines, b"{torn %d\n" % number])
+    return folder
+
+
+def take_in(workspace: Workspace, folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        land(workspace, [path], day="2026-11-28")
+        trajectories.build(workspace)
+
+
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    workspace = make_workspace(tmp_path_factory.mktemp("undamaged") / "workspace")
+    take_in(workspace, logs(workspace))
+    return doctor.digest(workspace)
+
+
+def heal(workspace: Workspace, folder: Path) -> list[str]:
+    """What `doctor --fix` and a new ingest do; that fixing again finds nothing is part of it."""
+    done = doctor.fix(Workspace.open(workspace.folder, claim=False))
+    assert doctor.fix(workspace) == []
+    assert wrong(workspace, "damage") == []
+    take_in(Workspace.open(workspace.folder), folder)
+    return done
+
+
+def kept(workspace: Workspace, table: str) -> list[str]:
+    stage, name = table.split("/")
+    folder = Path(workspace.lake.root) / stage / ".damaged" / name
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def cut_between_lines(path: Path) -> None:
+    lines = [line for line in path.read_bytes().splitlines(keepends=True) if b'"add"' not in line]
+    path.write_bytes(b"".join(lines))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def zeros(path: Path) -> None:
+    path.write_bytes(b"\0" * path.stat().st_size)
+
+
+TORN = [cut, cut_between_lines, empty, zeros]
+MADE = [RECORDS.name, QUARANTINE.name, TRAJECTORIES.name]
+
+
+@pytest.mark.parametrize("table", MADE)
+@pytest.mark.parametrize("tear", TORN)
+def test_a_torn_newest_commit_is_set_aside_and_landed_again(
+    workspace: Workspace, undamaged: dict[str, str], tear: Callable[[Path], None], table: str
+) -> None:
+    folder = logs(workspace)
+    take_in(workspace, folder)
+    assert doctor.digest(workspace) == undamaged
+    tear(commits(workspace, table)[-1])
+    (said,) = wrong(workspace, "damage")
+    assert table in said and "--fix" in said
+    assert heal(workspace, folder) != []
+    assert doctor.digest(workspace) == undamaged
+    assert len(kept(workspace, table)) == 1
+
+
+def test_several_torn_commits_are_one_damage(workspace: Workspace, undamaged: dict[str, str]) -> None:
+    folder = logs(workspace)
+    take_in(workspace, folder)
+    empty(commits(workspace, RECORDS.name)[-1])
+    cut(commits(workspace, RECORDS.name)[-2])
+    heal(workspace, folder)
+    assert doctor.digest(workspace) == undamaged
+    assert len(kept(workspace, RECORDS.name)) == 2
+
+
+@pytest.mark.parametrize("table", MADE)
+@pytest.mark.parametrize("tear", TORN)
+def test_a_hole_in_the_middle_of_a_log_is_closed_and_everything_read_anew(
+    workspace: Workspace, undamaged: dict[str, str], tear: Callable[[Path], None], table: str
+) -> None:
+    folder = logs(workspace)
+    take_in(workspace, folder)
+    tear(commits(workspace, table)[-2])
+    heal(workspace, folder)
+    assert doctor.digest(workspace) == undamaged
+
+
+def test_a_hole_in_a_table_that_nothing_makes_again_is_left_alone(workspace: Workspace) -> None:
+    for number in range(3):
+        append(workspace, DECISIONS.name, row(DECISIONS.name, policy="p", number=number))
+    empty(commits(workspace, DECISIONS.name)[-2])
+    assert doctor.fix(workspace) == []
+    (said,) = wrong(workspace, "damage")
+    assert "backup" in said and "--fix" not in said
+
+
+def checkpointed(workspace: Workspace, folder: Path) -> Path:
+    take_in(workspace, folder)
+    handle = workspace.lake.handle(RECORDS.name)
+    assert handle is not None
+    handle.create_checkpoint()
+    (path,) = log_of(workspace, RECORDS.name).glob("*.checkpoint.parquet")
+    return path
+
+
+def hint(path: Path) -> Path:
+    return path.with_name("_last_checkpoint")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut,
+        empty,
+        zeros,
+        lambda path: path.unlink(),
+        lambda path: cut(hint(path)) or cut(path),
+        lambda path: hint(path).unlink() or cut(path),
+        lambda path: cut(hint(path)),
+    ],
+)
+def test_torn_checkpoints_and_hints_are_set_aside(
+    workspace: Workspace, undamaged: dict[str, str], damage: Callable[[Path], Any]
+) -> None:
+    folder = logs(workspace)
+    damage(checkpointed(workspace, folder))
+    assert wrong(workspace, "damage") != []
+    doctor.fix(workspace)
+    assert doctor.digest(workspace) == undamaged  # nothing was lost
+    assert wrong(workspace, "damage") == [] and doctor.fix(workspace) == []
+
+
+def test_a_torn_checkpoint_whose_log_is_gone_is_not_touched(workspace: Workspace) -> None:
+    path = checkpointed(workspace, logs(workspace))
+    commits(workspace, RECORDS.name)[0].unlink()  # as log cleanup does once there is a checkpoint
+    cut(path)
+    assert doctor.fix(workspace) == []
+    assert path.exists() and wrong(workspace, "damage") != []
+
+
+def test_damage_before_a_checkpoint_is_history(workspace: Workspace) -> None:
+    checkpointed(workspace, logs(workspace))
+    empty(commits(workspace, RECORDS.name)[0])
+    assert wrong(workspace, "damage") == []
+
+
+def test_orphans_are_set_aside_once_they_are_old(workspace: Workspace, undamaged: dict[str, str]) -> None:
+    folder = logs(workspace)
+    take_in(workspace, folder)
+    handle = workspace.lake.handle(TRAJECTORIES.name)
+    assert handle is not None
+    held = Path(handle.file_uris()[0].removeprefix("file://"))
+    orphan = held.with_name("part-00000-killed.parquet")
+    orphan.write_bytes(held.read_bytes())
+    assert wrong(workspace, "damage") == []  # its writer may be at work
+    for path in Path(workspace.lake.root).rglob("*.parquet"):
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - OLD))
+    assert wrong(workspace, "damage") == [
+        "trajectories/trajectories: 1 file(s) that no version names, left by writers that were killed; "
+        "`nightshift doctor --fix` mends it"
+    ]
+    heal(workspace, folder)
+    assert kept(workspace, TRAJECTORIES.name) == [f"{held.parent.name}/{orphan.name}"]
+    assert doctor.digest(workspace) == undamaged
+
+
+@pytest.mark.parametrize("table", MADE)
+def test_data_files_that_are_gone_are_made_again(workspace: Workspace, undamaged: dict[str, str], table: str) -> None:
+    folder = logs(workspace)
+    take_in(workspace, folder)
+    handle = workspace.lake.handle(table)
+    assert handle is not None
+    Path(handle.file_uris()[0].removeprefix("file://")).unlink()
+    assert "are gone" in wrong(workspace, "damage")[0]
+    heal(workspace, folder)
+    assert doctor.digest(workspace) == undamaged
+
+
+def test_the_command_line_mends_a_lake_that_does_not_open(workspace: Workspace, undamaged: dict[str, str]) -> None:
+    folder = logs(workspace)
+    take_in(workspace, folder)
+    for table in ("identity", RECORDS.name):
+        cut(commits(workspace, table)[-1])
+    for name in ("identity", "redaction"):
+        (workspace.folder / KEYS / name).chmod(0o600)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pipelines", "doctor", "-w", str(workspace.folder), "--json", *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    told = run()
+    assert told.returncode == 1 and told.stderr == ""
+    fixed = json.loads(run("--fix").stdout)
+    assert sum(entry["check"] == "fixed" for entry in fixed) == 4
+    take_in(Workspace.open(workspace.folder), folder)
+    last = run("--fix")
+    assert last.returncode == 0, last.stdout
+    assert not any(entry["check"] == "fixed" for entry in json.loads(last.stdout))
+    assert doctor.digest(workspace) == undamaged
+
+
+def test_a_checkpoint_without_its_edges_is_pinned_again(workspace: Workspace) -> None:
+    checkpoint = row(CHECKPOINTS.name, checkpoint_id="ckp_1", policy="p", version=1, run_id="run_1", path="runs/run_1/checkpoint")
+    append(workspace, CHECKPOINTS.name, {**checkpoint, "batches": []})
+    (workspace.runs / "run_1").mkdir(parents=True)
+    (said,) = wrong(workspace, "lineage")
+    assert "ckp_1" in said and "--fix" in said
+    (done,) = doctor.fix(workspace)
+    assert done.startswith("lineage of ckp_1")
+    assert wrong(workspace, "lineage") == []
+
+
+def test_a_checkpoint_whose_batch_is_gone_is_found(workspace: Workspace) -> None:
+    append(
+        workspace, CHECKPOINTS.name, {**row(CHECKPOINTS.name, checkpoint_id="ckp_1", policy="p", version=1), "batches": ["bat_1"]}
+    )
+    (said,) = wrong(workspace, "lineage")
+    assert "ckp_1" in said and "bat_1" in said
 
 
 def test_what_the_settings_name_is_tried(tmp_path: Path) -> None:

@@ -231,6 +231,33 @@ class Lake:
             raise LakeError(f"table {name} cannot be vacuumed: {_first_line(problem)}", table=name) from problem
         return sorted(set(gone))
 
+    def drop_missing_files(self, name: str) -> None:
+        """Take files that are gone out of the newest version; what they held is lost, and can be written again."""
+        handle = self.handle(name)
+        if handle is not None:
+            try:
+                handle.repair(dry_run=False)
+            except (DeltaError, OSError) as problem:
+                raise LakeError(f"table {name} cannot be mended: {_first_line(problem)}", table=name) from problem
+
+    def restart_sequences(self, name: str, app_ids: Sequence[str]) -> None:
+        """Set the sequence of some app ids back to the beginning, so that what they stand for is worked on anew."""
+        spec = TABLES[name]
+        for _ in range(MAX_TRIES):
+            handle = self._grown(spec)
+            if handle is None:
+                continue
+            started = [app_id for app_id in app_ids if (handle.transaction_version(app_id) or 0) > 1]
+            if not started:
+                return
+            serial = Transaction(SERIAL, (handle.transaction_version(SERIAL) or 0) + 1)
+            restarted = [Transaction(app_id, 1) for app_id in started]
+            if self._write(handle, spec, spec.schema.empty_table(), [serial, *restarted], mode="append"):
+                return
+        raise LakeConflictError(
+            f"table {name}: other writers won {MAX_TRIES} times in a row; run the same command again", table=name
+        )
+
     def _grown(self, spec: TableSpec) -> DeltaTable | None:
         """The newest version, made where there is none and with all columns of the schema; None after a lost race for that."""
         handle = self.handle(spec.name) or self._create(spec)

@@ -7,7 +7,8 @@ they are alike: its turns, the bundle that it belongs to, and the attempts that 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,10 @@ from pipelines.landing.stitching import LoggedCall, attempt_of, chains
 
 _SESSION_KEYS = ("session_id", "conversation_id", "thread_id", "sessionId", "conversationId", "threadId")
 """Not the trace's id: most gateways make a new one for every call, and calls apart are never stitched."""
+_REQUEST_KEYS = ("request", "input", "body", "kwargs", "request_body", "inputs")
+_RESPONSE_KEYS = ("response", "output", "completion", "response_body", "outputs")
+_STARTED = ("started_at", "start_time", "request_time", "requested_at")
+_ENDED = ("ended_at", "end_time", "completed_at", "response_time", "timestamp", "created_at", "time", "ts")
 _MILLISECONDS = 100_000_000_000
 """Epoch numbers above this are milliseconds: as seconds they would lie after the year 5000."""
 
@@ -29,6 +34,8 @@ class Answer:
     """One choice of a response."""
 
     message: dict[str, Any]
+    before: list[dict[str, Any]] = field(default_factory=list)
+    """Messages of the same response before it: the vendor's own tools, what was said to them and what they said."""
     finish_reason: str | None = None
     prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
@@ -56,9 +63,24 @@ class Call:
     """One of reasons.FAULTS where the call failed."""
 
 
+def careful(facts: Callable[[Any], Facts]) -> Callable[[Any], Facts]:
+    """`facts` that refuses what it stumbles over: other versions of a tool leave things out or write them in another type."""
+
+    @functools.wraps(facts)
+    def refusing(value: Any) -> Facts:
+        try:
+            return facts(value)
+        except BadPieceError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
+            raise BadPieceError("wrong_shape", f"{type(problem).__name__}: {problem}"[:200]) from None
+
+    return refusing
+
+
 def spelled(call: Call) -> Spelled:
     """The turns of the request, then the answers."""
-    messages = [*call.messages, *(answer.message for answer in call.answers)]
+    messages = [*call.messages, *(message for answer in call.answers for message in (*answer.before, answer.message))]
     return Spelled(turns=[uniform(message, call=None) for message in messages], tools=call.tools)
 
 
@@ -78,6 +100,30 @@ def bundle_of(records: Sequence[tuple[StoredRecord, Call]], **facts: Any) -> Bun
     holder = {record_id: attempt.ref for attempt in attempts for record_id in attempt.record_ids}
     left: dict[str, tuple[str | None, str]] = {copy: (holder[stands], "exact") for copy, stands in copies.items()}
     return Bundle(attempts=attempts, left=left)
+
+
+def longest_states(
+    records: Sequence[StoredRecord], state: Callable[[dict[str, Any]], tuple[Any, int] | None]
+) -> tuple[list[StoredRecord], dict[str, str]]:
+    """Of records that are states of one growing answer those that hold most, and for every other the one that stands for it.
+
+    `state` says what a value is a state of and how much it holds; None where it is whole by itself.
+    """
+    kept: list[StoredRecord] = []
+    longest: dict[Any, StoredRecord] = {}
+    of: dict[str, Any] = {}
+    for record in sorted(records, key=lambda record: record.record_id):
+        if (found := state(record.value)) is None:
+            kept.append(record)
+            continue
+        name, size = found
+        of[record.record_id] = name
+        held = longest.get(name)
+        if held is None or size > (state(held.value) or (None, 0))[1]:
+            longest[name] = record
+    standing = {record.record_id for record in longest.values()}
+    shorter = {record_id: longest[name].record_id for record_id, name in of.items() if record_id not in standing}
+    return [*kept, *longest.values()], shorter
 
 
 def chat_message(message: Any) -> dict[str, Any]:
@@ -153,6 +199,39 @@ def as_json(text: Any) -> Any:
     return text
 
 
+def has_messages(value: Any) -> bool:
+    """Whether an object holds a list of messages with roles."""
+    messages = value.get("messages") if isinstance(value, dict) else None
+    return isinstance(messages, list) and bool(messages) and isinstance(messages[0], dict) and "role" in messages[0]
+
+
+def request_and_response(value: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The two halves of a logged call, in whatever wrapping; the response is None where it was not logged."""
+    response = next((as_json(value[key]) for key in _RESPONSE_KEYS if value.get(key) is not None), None)
+    if isinstance(response, dict) and isinstance(response.get("body"), dict | str):  # as HTTP clients wrap it
+        response = as_json(response["body"])
+    if isinstance(value.get("messages"), list):
+        return value, response
+    request = next((as_json(value[key]) for key in _REQUEST_KEYS if value.get(key) is not None), None)
+    if isinstance(request, dict) and isinstance(request.get("body"), dict | str):
+        request = as_json(request["body"])
+    if isinstance(request, list):
+        return {"messages": request, "tools": value.get("tools"), "model": value.get("model")}, response
+    return request if isinstance(request, dict) else {}, response
+
+
+def with_row(call: Call, row: dict[str, Any]) -> Call:
+    """The call with what the row around request and response says: times, cost, an error."""
+    started = next((found for key in _STARTED if (found := moment(row.get(key)))), None)
+    ended = next((found for key in _ENDED if (found := moment(row.get(key)))), None)
+    call.started_at, call.ended_at = started or call.started_at, ended or call.ended_at
+    if call.cost_usd is None:
+        call.cost_usd = cost(row.get("cost"))
+    if call.fault is None and not call.answers and row.get("error"):
+        call.fault = "model_error"
+    return call
+
+
 def _bundle_ref(call: Call) -> str | None:
     if call.session is not None:
         return f"session:{call.session}"
@@ -183,8 +262,8 @@ def _fullness(call: Call) -> int:
 
 
 def _logged(record: StoredRecord, call: Call) -> list[LoggedCall]:
-    prompt, answers = record.spelled.turns[: len(call.messages)], record.spelled.turns[len(call.messages) :]
-    alone = len(answers) <= 1  # usage is of all choices together: it cannot be told apart
+    prompt, position = record.spelled.turns[: len(call.messages)], len(call.messages)
+    alone = len(call.answers) <= 1  # usage is of all choices together: it cannot be told apart
     common: dict[str, Any] = {
         "record_ids": [record.record_id],
         "prompt": prompt,
@@ -196,10 +275,12 @@ def _logged(record: StoredRecord, call: Call) -> list[LoggedCall]:
         "num_prompt_tokens": call.num_prompt_tokens,
         "fault": call.fault,
     }
-    if not answers:
+    if not call.answers:
         return [LoggedCall(**common, answer=None, num_reply_tokens=call.num_reply_tokens, cost_usd=call.cost_usd)]
     made = []
-    for choice, (turn, answer) in enumerate(zip(answers, call.answers, strict=True)):
+    for choice, answer in enumerate(call.answers):
+        turns = record.spelled.turns[position : position + len(answer.before) + 1]
+        position += len(turns)
         sampled = answer.token_ids if answer.token_ids is not None else answer.logprobs
         entry = call_entry(
             call_id=call.call_id,
@@ -211,7 +292,8 @@ def _logged(record: StoredRecord, call: Call) -> list[LoggedCall]:
         made.append(
             LoggedCall(
                 **common,
-                answer=turn,
+                answer=turns[-1],
+                before=turns[:-1],
                 choice=choice,
                 entry=entry,
                 num_reply_tokens=call.num_reply_tokens if alone else None if sampled is None else len(sampled),

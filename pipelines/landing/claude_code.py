@@ -27,7 +27,8 @@ from typing import Any
 import orjson
 
 from pipelines.landing.blocks import checked, messages
-from pipelines.landing.claude_code_session import bundle, is_api_error
+from pipelines.landing.claude_code_lines import is_api_error
+from pipelines.landing.claude_code_session import bundle
 from pipelines.landing.decoding import BadPieceError, Facts, utc
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
@@ -92,13 +93,15 @@ class ClaudeCode:
 
 def _is_line(row: dict[str, Any]) -> bool:
     kind, message = row.get("type"), row.get("message")
+    if not isinstance(kind, str):
+        return False
     if kind in ("user", "assistant") and isinstance(message, dict) and "role" in message:
         return isinstance(row.get("sessionId"), str) and "uuid" in row and "parts" not in message
     if kind == "summary":
         return "leafUuid" in row
     if kind in META:
         return "sessionId" in row or "messageId" in row
-    return "isSidechain" in row and "parentUuid" in row and isinstance(row.get("sessionId"), str) and kind is not None
+    return "isSidechain" in row and "parentUuid" in row and isinstance(row.get("sessionId"), str)
 
 
 def _is_agent_note(value: dict[str, Any]) -> bool:

@@ -75,7 +75,12 @@ class ClaudeManagedAgents:
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The session as one attempt."""
-        ordered = sorted(records, key=_order)
+        standing: dict[tuple[bool, str], StoredRecord] = {}
+        for record in sorted(records, key=lambda record: record.record_id):
+            name, event = record.value["event"]
+            standing[name.endswith(".create"), str(event.get("id"))] = record
+        ordered = sorted(standing.values(), key=_order)
+        kept = {record.record_id for record in ordered}
         turns: list[dict[str, Any]] = []
         calls: list[dict[str, Any]] = []
         pieces: list[dict[str, Any]] = []
@@ -113,7 +118,8 @@ class ClaudeManagedAgents:
             num_prompt_tokens=_total([asked for asked, _ in usage]),
             num_reply_tokens=_total([replied for _, replied in usage]),
         )
-        return Bundle(attempts=[attempt])
+        left = {record.record_id: (attempt.ref, "superseded") for record in records if record.record_id not in kept}
+        return Bundle(attempts=[attempt], left=dict(left))
 
 
 def _facts(value: Any, session: str | None) -> Facts:
@@ -129,9 +135,12 @@ def _facts(value: Any, session: str | None) -> Facts:
             raise BadPieceError("wrong_shape", "an event without type")
         if kind not in (*_SAID, *_RESULTS, *_SPANS, "user.message", "session.error"):
             return Facts(vendor_id=name_or_none(event.get("id")), time=time, skip_reason="meta")
-    return Facts(
-        vendor_id=name_or_none(event.get("id")), bundle_ref=session, time=time, value={"session": session, "event": value}
-    )
+    held = {"session": session, "event": value}
+    try:
+        ClaudeManagedAgents().spell(held)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise BadPieceError("wrong_shape", f"{kind}: {problem}"[:200]) from None
+    return Facts(vendor_id=name_or_none(event.get("id")), bundle_ref=session, time=time, value=held)
 
 
 def _is_event(value: Any) -> bool:

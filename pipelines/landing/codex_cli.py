@@ -54,7 +54,7 @@ class CodexCli:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per row, each with the id of its session."""
-        first = header(path, lambda row: row.get("type") == "session_meta" or _is_bare_header(row))
+        first = header(path, _is_header)
         meta = entry(first)[1] if first else {}
         session = meta.get("id") or meta.get("session_id")
         named = {"id": session if isinstance(session, str) and session else unnamed(path)}
@@ -82,6 +82,10 @@ class CodexCli:
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The session's attempt, with one more after each compaction and for turns that were taken back."""
         return bundle(records)
+
+
+def _is_header(row: dict[str, Any]) -> bool:
+    return (row.get("type") == "session_meta" and isinstance(row.get("payload"), dict)) or _is_bare_header(row)
 
 
 def _is_bare_header(row: dict[str, Any]) -> bool:
@@ -177,5 +181,9 @@ def _content(content: Any) -> Any:
 def _text(parts: Any) -> str | None:
     if isinstance(parts, str):
         return parts or None
-    texts = [part["text"] for part in parts or () if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    texts = [
+        part["text"]
+        for part in (parts if isinstance(parts, list) else ())
+        if isinstance(part, dict) and isinstance(part.get("text"), str)
+    ]
     return "\n\n".join(texts) or None

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.landing.conversation_tree import Node, bundle_of
-from pipelines.landing.decoding import utc
 from pipelines.landing.format import Bundle, StoredRecord, merged
+from pipelines.landing.session_files import in_order, logged_at
 
 CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_call", "tool_search_call")
 OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_result", "tool_search_output")
@@ -30,23 +30,8 @@ def entry(row: dict[str, Any]) -> tuple[str, Any]:
 
 def bundle(records: Sequence[StoredRecord]) -> Bundle:
     """The attempts of one session."""
-    rows = sorted(records, key=_order(records))
+    rows = in_order(records)
     return _Conversation(rows).bundle()
-
-
-def _order(records: Sequence[StoredRecord]) -> Any:
-    def by_place(record: StoredRecord) -> tuple[Any, ...]:
-        return record.byte_start, record.record_id
-
-    def by_time(record: StoredRecord) -> tuple[Any, ...]:
-        return _time(record), record.byte_start, record.record_id
-
-    return by_time if all(_time(record) is not None for record in records) else by_place
-
-
-def _time(record: StoredRecord) -> datetime.datetime | None:
-    logged = record.value["row"].get("timestamp")
-    return utc(logged) if isinstance(logged, str) else None
 
 
 class _Conversation:
@@ -66,7 +51,7 @@ class _Conversation:
         self.prompts: list[Node] = []
         own = [row for row in rows if _is_own(row)]
         foreign = any(entry(row.value["row"])[0] == "session_meta" and not _is_own(row) for row in rows)
-        begun = _time(own[0]) if own else None
+        begun = logged_at(own[0]) if own else None
         self.copied_until = begun + COPYING if foreign and begun is not None else None
         self.own = own[0] if own else None
 
@@ -165,7 +150,7 @@ class _Conversation:
 
     def _add(self, row: StoredRecord, turns: list[dict[str, Any]], *, begins: bool = False) -> Node:
         before = None if begins else self.tail
-        time = _time(row)
+        time = logged_at(row)
         node = Node(
             key=row.record_id,
             parent=before.key if before else None,
@@ -187,7 +172,7 @@ class _Conversation:
 
     def _keep(self, node: Node, row: StoredRecord) -> None:
         node.record_ids.append(row.record_id)
-        if (time := _time(row)) is not None:
+        if (time := logged_at(row)) is not None:
             node.started_at = min(node.started_at or time, time)
             node.ended_at = max(node.ended_at or time, time)
 

@@ -36,7 +36,7 @@ def turns_of(role: str, content: Any) -> list[dict[str, Any]]:
             parts.clear(), reasoning.clear(), calls.clear()
 
     for block in content:
-        kind = block.get("type") if isinstance(block, dict) else None
+        kind = str(block.get("type")) if isinstance(block, dict) else None
         if not isinstance(block, dict):
             parts.append({"type": "text", "text": str(block)})
         elif kind == "tool_result":
@@ -54,7 +54,7 @@ def turns_of(role: str, content: Any) -> list[dict[str, Any]]:
 
 def tool_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
     """A call in OpenAI's shape."""
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"id": word(id), "type": "function", "function": {"name": word(name), "arguments": arguments}}
 
 
 def tool_turn(call_id: Any, content: Any, *, name: Any = None) -> dict[str, Any]:
@@ -65,7 +65,12 @@ def tool_turn(call_id: Any, content: Any, *, name: Any = None) -> dict[str, Any]
         content = [{"type": "json", "json": content}]
     elif content is not None and not isinstance(content, str):
         content = str(content)
-    return uniform({"role": "tool", "content": content, "tool_call_id": call_id, "name": name}, call=None)
+    return uniform({"role": "tool", "content": content, "tool_call_id": word(call_id), "name": word(name)}, call=None)
+
+
+def word(value: Any) -> str | None:
+    """A name or id; some write numbers."""
+    return value if value is None or isinstance(value, str) else str(value)
 
 
 def text_part(block: dict[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class Node:
     fault: str | None = None
     """What stopped the attempt here, if nothing was sampled after it."""
     outcome: float | None = None
+    outcome_source: str | None = None
     snapshot: str | None = None
     started_at: datetime.datetime | None = None
     ended_at: datetime.datetime | None = None
@@ -168,7 +169,7 @@ def _attempt(path: Path, owners: Mapping[str, Path], told: set[Path], facts: Map
         link = "branch"
     if came_from is path:
         came_from = None
-    outcomes = [node.outcome for node in path.own if node.outcome is not None]
+    outcomes = [(node.outcome, node.outcome_source) for node in path.own if node.outcome is not None]
     fault = _fault(path)
     return Attempt(
         **{
@@ -178,7 +179,8 @@ def _attempt(path: Path, owners: Mapping[str, Path], told: set[Path], facts: Map
             "calls": [node.call for node in answers],
             "model": shared_by_all([node.model for node in answers]),
             "snapshot": next((node.snapshot for node in (*path.shared, *path.own) if node.snapshot is not None), None),
-            "outcome": outcomes[-1] if outcomes and fault is None else None,
+            "outcome": outcomes[-1][0] if outcomes and fault is None else None,
+            "outcome_source": outcomes[-1][1] if outcomes and fault is None else None,
             "fault": fault,
             "started_at": min((node.started_at for node in path.own if node.started_at), default=None),
             "ended_at": max((node.ended_at for node in path.own if node.ended_at), default=None),

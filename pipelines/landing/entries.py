@@ -34,6 +34,8 @@ class Entry:
     kept: Sequence[str] | None = None
     """Of a compaction, whose turns are the summary: the ids of the entries that stay in the context behind it. None: it is no
     compaction."""
+    num_kept_first: int = 0
+    """Of a compaction: how many of the kept entries stand before the summary."""
     time: datetime.datetime | None = None
     model: str | None = None
     call_id: str | None = None
@@ -137,13 +139,14 @@ class _Contexts:
         before, kept = self.context(parent), set(entry.kept or ())
         system = [other for other in before if other.turns and all(turn["role"] == "system" for turn in other.turns)]
         rest = [other for other in before if other.id in kept and other not in system]
-        self._compacted[index] = [*system, entry, *rest]
+        first = entry.num_kept_first
+        self._compacted[index] = [*system, *rest[:first], entry, *rest[first:]]
         return self._compacted[index]
 
 
 def _attempt(stretch: _Stretch, facts: dict[str, Any]) -> Attempt:
     calls = [entry for entry in stretch.own if entry.sampled and entry.turns]
-    metered = [entry for entry in stretch.own if entry.sampled]
+    metered = [entry for entry in stretch.own if entry.sampled and (entry.turns or entry.num_prompt_tokens is not None)]
     model = shared_by_all([entry.model for entry in calls])
     turns = [_plain(turn) for entry in stretch.before for turn in entry.turns]
     num_shared = len(turns) if stretch.link == "branch" else 0

@@ -85,8 +85,8 @@ def _facts(value: Any) -> Facts:
         for call in message.get("tool_calls") or ():
             checked(call, function=dict)
         moment(message.get("timestamp"))
-    moment(value.get("session_start"))
-    return Facts(bundle_ref=value["session_id"], time=moment(value.get("last_updated") or value.get("session_start")))
+    started, ended = moment(value.get("session_start")), moment(value.get("last_updated"))
+    return Facts(bundle_ref=value["session_id"], time=ended or started)
 
 
 def _order(record: StoredRecord) -> tuple[Any, ...]:

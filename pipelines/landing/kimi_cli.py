@@ -261,9 +261,6 @@ class _Log:
         row = record.value["row"]
         entry = Entry(record_ids=[record.record_id], id=record.record_id, time=moment(row.get("time")), parent=self._parent)
         self._parent = None
-        if row["type"] == _LOOP and row["event"]["type"] == "tool.result":
-            entry.turns = record.spelled.turns
-            self._context.append(entry)
         self.entries.append(entry)
         return entry
 

@@ -33,11 +33,11 @@ from pipelines.landing.spans import (
     Kind,
     Score,
     Span,
-    checked,
     fault_of,
     logged,
     moment,
     name_or_none,
+    readable,
     spelled_of,
     whole_number,
 )
@@ -107,7 +107,7 @@ def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
             around = around[step]
         if not isinstance(around.get("trace"), dict):  # its header has no bytes of its own
             value["trace"] = {key: around[key] for key in _HEADER if key in around}
-    span = checked(_span(value), ADVICE)
+    span = readable(_span, value, ADVICE)
     return Facts(
         vendor_id=f"{span.trace_id}/{span.span_id}",
         bundle_ref=span.trace_id,
@@ -196,14 +196,19 @@ def _header(value: dict[str, Any]) -> Span:
 
 def _chat(item: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     try:
-        request = messages_of(item.get("input"))
+        request = messages_of(_said(item, "input"))
     except UnreadableMessagesError as problem:
         raise BadPieceError("wrong_shape", f"the input of {item['id']} has no known shape: {problem}") from None
-    output = unpacked(item.get("output"))
+    output = unpacked(_said(item, "output"))
     has_system = any(message["role"] in ("system", "developer") for message in request)
     if not has_system and isinstance(output, dict) and isinstance(output.get("instructions"), str):
         request = [{"role": "system", "content": output["instructions"]}, *request]  # the Responses API says them here only
     return request, answers_of(output)
+
+
+def _said(item: dict[str, Any], side: str) -> Any:
+    held = item.get(side)
+    return None if held == "null" else held  # the JSON of nothing
 
 
 def _tools(item: dict[str, Any], attributes: dict[str, Any]) -> list[Any] | None:

@@ -26,10 +26,10 @@ from pipelines.landing.spans import (
     LoggedSpan,
     Score,
     Span,
-    checked,
     fault_of,
     moment,
     name_or_none,
+    readable,
     spelled_of,
     whole_number,
 )
@@ -79,7 +79,7 @@ def _paths(document: Any) -> list[tuple[str, ...]]:
 def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
     if not _is_run(item):
         raise BadPieceError("wrong_shape", "a run without id, trace_id or dotted_order")
-    span = checked(_span(item), ADVICE)
+    span = readable(_span, item, ADVICE)
     return Facts(vendor_id=span.span_id, bundle_ref=span.trace_id, time=span.ended_at or span.started_at)
 
 
@@ -98,7 +98,7 @@ def _run_id(run: dict[str, Any]) -> str:
     return order.rpartition(".")[2].partition("Z")[2] or order
 
 
-def _span(run: dict[str, Any]) -> Span:
+def _span(run: dict[str, Any], *, is_merged: bool = False) -> Span:
     run_id = _run_id(run)
     run_type = run.get("run_type")
     kind = KINDS.get(str(run_type), "other")
@@ -108,7 +108,7 @@ def _span(run: dict[str, Any]) -> Span:
         request = messages_of(run.get("inputs")) if kind == "call" or run_type is None else []
         answers = answers_of(outputs) if outputs and (kind == "call" or run_type is None) else []
     except UnreadableMessagesError as problem:
-        if kind == "call":
+        if kind == "call" and not is_merged:
             raise BadPieceError("wrong_shape", f"the inputs of run {run_id} have no known shape: {problem}") from None
         request, answers = [], []  # a patch does not say of what kind its run is
     extra = run["extra"] if isinstance(run.get("extra"), dict) else {}
@@ -159,7 +159,7 @@ def _merged(records: Sequence[StoredRecord]) -> LoggedSpan:
             request = (span.request, turns[: len(span.request)])
         if span.answers:
             answers = (span.answers, turns[len(span.request) :])
-    span = dataclasses.replace(_span(run), request=request[0], answers=answers[0])
+    span = dataclasses.replace(_span(run, is_merged=True), request=request[0], answers=answers[0])
     return LoggedSpan(span=span, records=list(ordered), request=request[1], answers=answers[1])
 
 

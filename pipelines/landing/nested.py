@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
@@ -29,6 +29,7 @@ FactsAt = Callable[[Any, Any, tuple[Step, ...]], Facts]
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},:]|[^\s\[\]{},:"]+', re.DOTALL)
 _NUM_RECOVERY_TRIES = 64
 _NUM_FIRST_LINES = 3
+_BLOCK_BYTES = 1 << 16
 _SPACE = b" \t\r\n\0"
 
 
@@ -47,14 +48,16 @@ def split_nested(path: Path, start: int, line: int, paths_of: PathsOf, facts: Fa
                     yield piece
         return
     with open_log(path) as stream:
-        stream.seek(start)
-        position, number = start, line - 1
+        position, number = _line_begin(stream, start), line - 1
+        stream.seek(position)
         for text in iter(stream.readline, b""):
             number += 1
             raw, begin = _stripped(text, position)
             position += len(text)
             if raw:
-                yield from _pieces(raw, number, begin, not text.endswith(b"\n"), paths_of, facts)
+                for piece in _pieces(raw, number, begin, not text.endswith(b"\n"), paths_of, facts):
+                    if piece.byte_start >= start:
+                        yield piece
 
 
 def places(raw: bytes, paths: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[Step, ...], int, int]]:
@@ -137,6 +140,19 @@ def _pieces(raw: bytes, line: int, begin: int, is_last: bool, paths_of: PathsOf,
             yield bad(raw[first:last], line, begin + first, problem)
         except (LookupError, TypeError):  # of a key that stands twice only the last value was decoded
             yield bad(raw[first:last], line, begin + first, BadPieceError("wrong_shape", "a key around it stands twice"))
+
+
+def _line_begin(stream: IO[bytes], start: int) -> int:
+    """Where the line begins that byte `start` is on: a record's end is mostly in the middle of one."""
+    end = start
+    while end > 0:
+        begin = max(0, end - _BLOCK_BYTES)
+        stream.seek(begin)
+        found = stream.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
 
 
 def _is_one_value(path: Path) -> bool:

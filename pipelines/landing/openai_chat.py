@@ -12,30 +12,32 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipelines.landing.anthropic_messages import speaks_anthropic
 from pipelines.landing.calls import (
     Answer,
     Call,
-    as_json,
     bundle_of,
+    careful,
     chat_message,
     cost,
     count,
     facts_of,
+    has_messages,
     moment,
+    request_and_response,
     session_of,
     spelled,
+    with_row,
 )
+from pipelines.landing.chat_chunks import assembled, is_chunk
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document, split_items
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.sse import events_of
 
-_REQUEST_KEYS = ("request", "input", "body", "kwargs", "request_body", "inputs")
-_RESPONSE_KEYS = ("response", "output", "completion", "response_body", "outputs")
-_STARTED = ("started_at", "start_time", "request_time", "requested_at")
-_ENDED = ("ended_at", "end_time", "completed_at", "response_time", "timestamp", "created_at", "time", "ts")
 _OTHERS = ("recorder", "call_type", "latency_sec", "fncall_messages", "instance_id", "trajectory", "traj", "reward", "type")
 """Keys of rows that are calls too, but other formats'."""
 _SETTINGS = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "stream", "tool_choice", "n", "stop", "seed")
@@ -60,7 +62,7 @@ class OpenAIChat:
             return (piece for piece in split_array(path, _facts) if piece.byte_start >= start)
         if _is_page(head.object):
             return split_items(path, start, "data", lambda item, _: _facts(item))
-        if head.rows or not head.text.startswith(b"{"):
+        if any(is_row(row) for row in head.rows):
             return split_lines(path, start, line, _facts)
         return split_document(path, start, _facts)
 
@@ -80,9 +82,13 @@ def is_row(value: Any) -> bool:
     if is_completion(value):
         return True
     request, response = _parts(value)
-    if _has_messages(request) and response is None:
+    if not has_messages(request):
+        return is_completion(response)
+    if speaks_anthropic(request):
+        return False
+    if response is None:
         return isinstance(request.get("model"), str) and any(key in request for key in _SETTINGS)
-    return is_completion(response) or (_has_messages(request) and _is_error(response))
+    return is_completion(response) or _is_error(response) or _streamed(response) is not None
 
 
 def is_completion(value: Any) -> bool:
@@ -101,6 +107,7 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
         tools=tools_of(request),
         model=request["model"] if isinstance(request.get("model"), str) else None,
     )
+    response = _streamed(response) or response
     if not isinstance(response, dict):
         return call
     if _is_error(response):
@@ -135,6 +142,7 @@ def tools_of(request: dict[str, Any]) -> list[Any] | None:
     return None
 
 
+@careful
 def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")
@@ -146,16 +154,8 @@ def _facts(value: Any) -> Facts:
 def _call(value: dict[str, Any]) -> Call:
     request, response = _parts(value)
     call = call_of(request, response)
-    metadata = value.get("metadata")
-    call.session = session_of(value, request, response if isinstance(response, dict) else None, metadata)
-    started = next((found for key in _STARTED if (found := moment(value.get(key)))), None)
-    ended = next((found for key in _ENDED if (found := moment(value.get(key)))), None)
-    call.started_at, call.ended_at = started, ended or call.ended_at
-    if call.cost_usd is None:
-        call.cost_usd = cost(value.get("cost"))
-    if call.fault is None and not call.answers and value.get("error"):
-        call.fault = "model_error"
-    return call
+    call.session = session_of(value, request, response)
+    return with_row(call, value)
 
 
 def _parts(value: dict[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -165,17 +165,7 @@ def _parts(value: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         if isinstance(asked, dict):
             return asked, value
         return {"messages": asked, "tools": value.get("tools")}, value
-    response = next((as_json(value[key]) for key in _RESPONSE_KEYS if value.get(key) is not None), None)
-    if isinstance(response, dict) and isinstance(response.get("body"), dict):  # as HTTP clients wrap it
-        response = response["body"]
-    if isinstance(value.get("messages"), list):
-        return value, response
-    request = next((as_json(value[key]) for key in _REQUEST_KEYS if value.get(key) is not None), None)
-    if isinstance(request, dict) and isinstance(request.get("body"), dict):
-        request = request["body"]
-    if isinstance(request, list):
-        return {"messages": request, "tools": value.get("tools"), "model": value.get("model")}, response
-    return request if isinstance(request, dict) else {}, response
+    return request_and_response(value)
 
 
 def _answer(choice: dict[str, Any], response: dict[str, Any]) -> Answer:
@@ -216,9 +206,13 @@ def _are(kind: Any, values: Any) -> bool:
     return isinstance(values, list) and bool(values) and all(isinstance(one, kind) for one in values)
 
 
-def _has_messages(value: Any) -> bool:
-    messages = value.get("messages") if isinstance(value, dict) else None
-    return isinstance(messages, list) and bool(messages) and isinstance(messages[0], dict) and "role" in messages[0]
+def _streamed(response: Any) -> dict[str, Any] | None:
+    """The completion that a response body of SSE text, or a list of chunks, is."""
+    chunks = events_of(response) if isinstance(response, str) and "data:" in response else response
+    if not isinstance(chunks, list):
+        return None
+    chunks = [chunk for chunk in chunks if is_chunk(chunk)]
+    return assembled(chunks) if chunks else None
 
 
 def _is_error(value: Any) -> bool:

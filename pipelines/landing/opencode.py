@@ -94,7 +94,7 @@ def _kind(row: dict[str, Any], path: Path) -> str | None:
         return None
     if row.get("role") in ("user", "assistant") and times and ("sessionID" in row or "message" in path.parts):
         return "message"
-    if row.get("type") in _PARTS and ("messageID" in row or "part" in path.parts):
+    if str(row.get("type")) in _PARTS and ("messageID" in row or "part" in path.parts):
         return "part"
     return "session" if times and {"title", "version"} <= row.keys() and not {"role", "type"} & row.keys() else None
 

@@ -30,7 +30,7 @@ class Part:
     def version(self) -> tuple[Any, ...]:
         """Greater for what was written later."""
         state = self.row.get("state") or {}
-        return _STATES.get(state.get("status"), 2), len(canonical_json(self.row)), self.record_id
+        return _STATES.get(str(state.get("status")), 2), len(canonical_json(self.row)), self.record_id
 
 
 @dataclass(kw_only=True)

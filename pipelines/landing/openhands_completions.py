@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.landing.calls import Call, bundle_of, cost, facts_of, moment, session_of, spelled
+from pipelines.landing.calls import Call, bundle_of, careful, cost, facts_of, moment, session_of, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
@@ -54,6 +54,7 @@ def _is_call(value: dict[str, Any]) -> bool:
     return {"messages", "timestamp"} <= keys and bool({"kwargs", "latency_sec"} & keys) and "recorder" not in keys
 
 
+@careful
 def _facts(value: Any) -> Facts:
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise BadPieceError("wrong_shape", "no messages")

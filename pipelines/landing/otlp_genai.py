@@ -19,7 +19,7 @@ from pipelines.landing.message_parts import first
 from pipelines.landing.nested import split_nested
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import span_of
-from pipelines.landing.spans import Span, checked, logged, name_or_none, spelled_of
+from pipelines.landing.spans import Span, logged, name_or_none, readable, spelled_of
 
 ADVICE = "the exporter must record the content of messages (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true)"
 _REQUESTS = ("resourceSpans", "resource_spans")
@@ -83,15 +83,16 @@ def _paths(document: Any) -> list[tuple[str, ...]]:
 
 
 def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
-    resource, scope = document, None
-    for number, step in enumerate(place):
-        document = document[step]
-        if number > 0 and place[number - 1] in _REQUESTS:
-            resource = document.get("resource")
-        if number > 0 and place[number - 1] in _SCOPES:
-            scope = first(document, "scope", "instrumentationLibrary")
-    value = {"resource": resource, "scope": scope, "span": item}
-    span = checked(_span(value), ADVICE)
+    resource, scope = None, None
+    around: Any = document
+    for before, step in zip((None, *place), place, strict=False):
+        around = around[step]
+        if before in _REQUESTS:
+            resource = around.get("resource")
+        if before in _SCOPES:
+            scope = first(around, "scope", "instrumentationLibrary")
+    value: dict[str, Any] = {"resource": resource, "scope": scope, "span": item}
+    span = readable(_span, value, ADVICE)
     return Facts(
         vendor_id=f"{span.trace_id}/{span.span_id}",
         bundle_ref=span.trace_id,
@@ -108,8 +109,7 @@ def _span(value: Any) -> Span:
     if not isinstance(span_id, str) or not isinstance(trace_id, str) or not span_id or not trace_id:
         raise BadPieceError("wrong_shape", "a span without traceId and spanId")
     events = item.get("events")
-    status = item.get("status")
-    failed = isinstance(status, dict) and status.get("code") in _ERROR
+    status = item["status"] if isinstance(item.get("status"), dict) else {}
     resource = attributes(value["resource"].get("attributes")) if isinstance(value.get("resource"), dict) else {}
     service = name_or_none(resource.get("service.name"))
     return span_of(
@@ -123,6 +123,6 @@ def _span(value: Any) -> Span:
         else [],
         started_at=first(item, "startTimeUnixNano", "start_time_unix_nano"),
         ended_at=first(item, "endTimeUnixNano", "end_time_unix_nano"),
-        error=str(status.get("message") or "") if failed else None,
+        error=str(status.get("message") or "") if status.get("code") in _ERROR else None,
         harness=None if service is None or service.startswith("unknown_service") else service,
     )

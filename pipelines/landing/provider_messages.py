@@ -138,11 +138,7 @@ def unpacked(value: Any) -> Any:
 def _of_list(items: list[Any], role: str, depth: int) -> list[dict[str, Any]]:
     if items and all(isinstance(item, list) for item in items) and not _is_pair(items[0]):
         return messages_of(items[0], role, depth + 1)  # LangChain's batch of one
-    if (
-        items
-        and all(isinstance(item, dict) and "role" not in item and part_of(item)[0] != "other" for item in items)
-        and not any(word(item.get("type")) in _ITEMS for item in items)
-    ):
+    if items and all(_is_part(item) for item in items):
         return _of_parts(role, items)  # the parts of one message
     read: list[dict[str, Any]] = []
     for item in map(unpacked, items):
@@ -166,7 +162,8 @@ def _of_list(items: list[Any], role: str, depth: int) -> list[dict[str, Any]]:
 def _of_object(value: dict[str, Any], role: str, depth: int) -> list[dict[str, Any]]:
     if (options := _options(value)) is not None:
         return [answer for answer in (_one(option) for option in options) if answer is not None]
-    if _is_message(value):
+    is_choice = isinstance(value.get("message"), dict) and "role" not in value
+    if is_choice or _is_message(value):
         return _of_list([value], role, depth)
     if isinstance(value.get("content"), list):  # an Anthropic answer
         return _of_list([{**value, "role": value.get("role") or "assistant"}], role, depth)
@@ -338,7 +335,11 @@ def _joined(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _finished(message: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    reason = first(said, "finish_reason", "finishReason", "stop_reason", "stopReason")
+    holders = (said, said.get("generation_info"), said.get("response_metadata"))  # the latter two are LangChain's
+    reasons = [
+        first(held, "finish_reason", "finishReason", "stop_reason", "stopReason") for held in holders if isinstance(held, dict)
+    ]
+    reason = next((found for found in reasons if found is not None), None)
     if isinstance(reason, dict):  # LangSmith's JavaScript client keeps the last chunk here
         reason = reason.get("finish_reason")
     return {**message, "finish_reason": reason} if isinstance(reason, str) and message["role"] == "assistant" else message
@@ -350,6 +351,13 @@ def _is_message(value: dict[str, Any]) -> bool:
     kind = str(value.get("type") or "").lower()
     named = isinstance(value.get("role"), str) or kind in ROLES or kind in _NAMES or kind.endswith("messagechunk")
     return named and ("content" in value or "tool_calls" in value or "function_call" in value or "toolCalls" in value)
+
+
+def _is_part(item: Any) -> bool:
+    """A part of a message, and no message, choice or Responses item."""
+    if not isinstance(item, dict) or any(key in item for key in ("role", "message", "kwargs", "finish_reason")):
+        return False
+    return word(item.get("type")) not in _ITEMS and part_of(item)[0] != "other"
 
 
 def _is_pair(item: Any) -> bool:

@@ -22,63 +22,85 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UnknownFormatError
+from pipelines.landing.anthropic_messages import AnthropicMessages
 from pipelines.landing.art_parquet import ArtParquet
 from pipelines.landing.atif import Atif
 from pipelines.landing.claude_code import ClaudeCode
 from pipelines.landing.claude_managed_agents import ClaudeManagedAgents
 from pipelines.landing.cline import Cline
 from pipelines.landing.codex_cli import CodexCli
+from pipelines.landing.copilot_cli import CopilotCli
 from pipelines.landing.cursor_cli import CursorCli
 from pipelines.landing.droid_cli import DroidCli
 from pipelines.landing.format import GIVES, LogFormat
+from pipelines.landing.gemini_cli import GeminiCli
 from pipelines.landing.head import Head
 from pipelines.landing.hermes import Hermes
 from pipelines.landing.inspect_ai import InspectAi
 from pipelines.landing.kimi_cli import KimiCli
 from pipelines.landing.langfuse import Langfuse
 from pipelines.landing.langsmith import LangSmith
+from pipelines.landing.litellm import LiteLLM
 from pipelines.landing.mini_swe_agent import MiniSweAgent
 from pipelines.landing.nemo_gym import NemoGym
 from pipelines.landing.openai_chat import OpenAIChat
+from pipelines.landing.openai_finetune import OpenAIFinetune
+from pipelines.landing.openai_responses import OpenAIResponses
 from pipelines.landing.openai_stream import OpenAIStream
 from pipelines.landing.opencode import OpenCode
+from pipelines.landing.openhands import OpenHands
 from pipelines.landing.openhands_completions import OpenHandsCompletions
+from pipelines.landing.openhands_sdk import OpenHandsSdk
 from pipelines.landing.openinference import OpenInference
 from pipelines.landing.otlp_genai import OtlpGenai
 from pipelines.landing.pi_agent import PiAgent
+from pipelines.landing.qwen_cli import QwenCli
 from pipelines.landing.recorder import Recorder
+from pipelines.landing.sharegpt import ShareGPT
 from pipelines.landing.swe_agent import SweAgent
 from pipelines.landing.tau2_bench import Tau2Bench
 from pipelines.landing.tau_bench import TauBench
+from pipelines.landing.vcr_cassette import VcrCassette
 from pipelines.landing.vercel_ai import VercelAi
 
 FORMATS: tuple[LogFormat, ...] = (
+    AnthropicMessages(),
     ArtParquet(),
     Atif(),
     ClaudeCode(),
     ClaudeManagedAgents(),
     Cline(),
     CodexCli(),
+    CopilotCli(),
     CursorCli(),
     DroidCli(),
+    GeminiCli(),
     Hermes(),
     InspectAi(),
     KimiCli(),
     Langfuse(),
     LangSmith(),
+    LiteLLM(),
     MiniSweAgent(),
     NemoGym(),
     OpenAIChat(),
+    OpenAIFinetune(),
+    OpenAIResponses(),
     OpenAIStream(),
     OpenCode(),
+    OpenHands(),
     OpenHandsCompletions(),
+    OpenHandsSdk(),
     OpenInference(),
     OtlpGenai(),
     PiAgent(),
+    QwenCli(),
     Recorder(),
+    ShareGPT(),
     SweAgent(),
     Tau2Bench(),
     TauBench(),
+    VcrCassette(),
     VercelAi(),
 )
 

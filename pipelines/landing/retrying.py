@@ -8,6 +8,9 @@ there and removes the row: until then the piece stands in both places.
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
+import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +28,7 @@ from pipelines.landing.format import LogFormat
 from pipelines.landing.land import RAW_LIMIT, Landing, land
 from pipelines.landing.offsets import Position
 from pipelines.landing.opening import open_log
-from pipelines.schemas import QUARANTINE
+from pipelines.schemas import QUARANTINE, RECORDS
 from pipelines.steps import reached
 from pipelines.workspace import Workspace
 
@@ -106,8 +109,8 @@ class _Again:
         for piece in pieces:
             (standing if self._stands(path, piece) else rest).append(piece)
         done = self._from_file(self.format, path, standing) if standing else []
-        for piece in rest:
-            done += self._from_kept(self.format, piece)
+        for piece in rest:  # in the order of the file
+            done += self._from_kept(self.format, piece, done)
         return done
 
     def _stands(self, path: Path, piece: dict[str, Any]) -> bool:
@@ -147,7 +150,7 @@ class _Again:
             self.retried.stayed["it still cannot be read"] += len(ids) - len(done)
         return done
 
-    def _from_kept(self, format: LogFormat, piece: dict[str, Any]) -> list[str]:
+    def _from_kept(self, format: LogFormat, piece: dict[str, Any], done: Sequence[str]) -> list[str]:
         """Out of the text in quarantine: whole, and with its ids' bytes or with an id of its own."""
         row = self.workspace.lake.read(QUARANTINE.name, ["raw"], ds.field("record_id") == piece["record_id"]).to_pylist()[0]
         raw = row["raw"].encode()
@@ -166,18 +169,34 @@ class _Again:
             else:
                 self.retried.stayed["it still cannot be read"] += 1
                 return []
-        if number is None and any(one.record.vendor_id is None for one in records.values()):
-            self.retried.stayed["its file is gone or changed, and without it nobody can tell it from an equal one"] += 1
-            return []
         # what stood in a file of its own for a moment stands where it always stood
+        place = {key: piece[key] for key in ("line", "byte_start", "byte_end")}
         kept = Chunk()
         for name, one in records.items():
-            place = {key: piece[key] for key in ("line", "byte_start", "byte_end")}
-            moved = type(one)(_placed(one.record, place), one.content_id, one.bundle_key)
-            counted = one.record.vendor_id is None and number is not None
-            kept.records[self.identity.of("record", "content", one.content_id, str(number)) if counted else name] = moved
+            if one.record.vendor_id is None:
+                found_name = None if number is None else self._counted(piece, one.content_id, raw, number, done)
+                if found_name is None:
+                    self.retried.stayed["its file is gone or changed, and without it nobody can tell it from an equal one"] += 1
+                    return []
+                name = found_name
+            kept.records[name] = dataclasses.replace(one, record=dataclasses.replace(one.record, **place))
         self._land(format, [kept])
         return [piece["record_id"]]
+
+    def _counted(self, piece: dict[str, Any], content_id: str, raw: bytes, number: int, done: Sequence[str]) -> str | None:
+        """Its id by its number among the equal pieces of its file: those before it that are records, and those that are in
+        quarantine. None where another record has that id: then some of them came from another file, and cannot be counted.
+        """
+        lake, place = self.workspace.lake, (piece["source"], piece["byte_start"])
+        equal = lake.read(RECORDS.name, ["record_id", "source", "byte_start"], ds.field("content_id") == content_id).to_pylist()
+        before = sum(1 for row in equal if row["source"] == place[0] and row["byte_start"] < place[1])
+        bad_id = self.identity.of("content", "bad", raw)
+        waiting = {self.identity.of("record", "bad", bad_id, str(other)) for other in range(1, number)} - set(done)
+        if waiting:
+            before += lake.read(QUARANTINE.name, ["record_id"], ds.field("record_id").isin(sorted(waiting))).num_rows
+        record_id = self.identity.of("record", "content", content_id, str(before + 1))
+        taken = any(row["record_id"] == record_id and (row["source"], row["byte_start"]) != place for row in equal)
+        return None if taken else record_id
 
     def _land(self, format: LogFormat, found: Any) -> None:
         landing = Landing(self.workspace, self.day, True)
@@ -185,14 +204,10 @@ class _Again:
         self.retried.records += landing.records + landing.skipped
 
 
-def _placed(record: Any, place: dict[str, int]) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(record, **place)
-
-
 def _overlapping(pieces: Sequence[dict[str, Any]], start: int, end: int) -> list[str]:
-    return [piece["record_id"] for piece in pieces if start < piece["byte_end"] and piece["byte_start"] < end]
+    """Those that lie where these bytes lie; `pieces` stand in the order of their file and do not overlap each other."""
+    first = bisect.bisect_right(pieces, start, key=lambda piece: piece["byte_end"])
+    return [piece["record_id"] for piece in itertools.takewhile(lambda piece: piece["byte_start"] < end, pieces[first:])]
 
 
 def _number(identity: Identity, raw: bytes, record_id: str) -> int | None:

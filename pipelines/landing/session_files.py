@@ -7,15 +7,17 @@ it when the file is renamed, cut or read on from its middle.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from pipelines.ids import canonical_json
-from pipelines.landing.format import BadRecord, Piece, SourceRecord
+from pipelines.landing.decoding import utc
+from pipelines.landing.format import BadRecord, Piece, SourceRecord, StoredRecord
 from pipelines.landing.opening import open_log
 
 NUM_LINES = 20
@@ -69,6 +71,23 @@ def with_session(pieces: Iterable[Piece], session: dict[str, Any]) -> Iterator[P
             )
             continue
         yield dataclasses.replace(piece, value=value, content=content, bundle_ref=session["id"])
+
+
+def logged_at(record: StoredRecord) -> datetime.datetime | None:
+    """When the row of such a record was logged."""
+    logged = record.value["row"].get("timestamp")
+    return utc(logged) if isinstance(logged, str) else None
+
+
+def in_order(records: Sequence[StoredRecord]) -> list[StoredRecord]:
+    """By time and place; by place alone where a row has no time."""
+    times = {record.record_id: logged_at(record) for record in records}
+    timed = None not in times.values()
+
+    def order(record: StoredRecord) -> tuple[object, ...]:
+        return times[record.record_id] if timed else None, record.byte_start, record.record_id
+
+    return sorted(records, key=order) if timed else sorted(records, key=lambda record: order(record)[1:])
 
 
 def _objects(line: bytes) -> Iterator[dict[str, Any]]:

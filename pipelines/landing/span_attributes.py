@@ -307,11 +307,9 @@ def _evented(said: Attributes, events: Sequence[tuple[str, Attributes]]) -> Chat
         body = unpacked(first(inner, "body", "gen_ai.event.content"))
         body = {**inner, **body} if isinstance(body, dict) else inner
         if name == "gen_ai.choice":
-            answers += answers_of(
-                body
-                if isinstance(unpacked(body.get("message")), str) is False and body.get("message") is not None
-                else {**body, "role": "assistant"}
-            )
+            message = unpacked(body.get("message"))
+            whole = {**body, "message": message} if isinstance(message, dict) else {**body, "role": "assistant"}
+            answers += answers_of([whole])
         elif name in _EVENT_ROLES:
             request += messages_of([{"role": _EVENT_ROLES[name], "content": None, **_known(body)}])
         elif name == "gen_ai.tool.message":

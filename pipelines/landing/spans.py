@@ -7,7 +7,7 @@ steps around them. Each format reads its own spans into `Span`; span_attempts.py
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -86,9 +86,19 @@ def logged(span: Span, record: StoredRecord) -> LoggedSpan:
     return LoggedSpan(span=span, records=[record], request=turns[:count], answers=turns[count:])
 
 
-def checked(span: Span, advice: str) -> Span:
-    """The span, or BadPieceError where it is a call without its content: nothing could be learnt from it, and no attempt
-    may seem empty. `advice` says how such logs get their content."""
+def readable(read: Callable[[Any], Span], value: Any, advice: str) -> Span:
+    """The span that `read` makes of a value, or BadPieceError where it cannot, or where stage 2 could not spell it.
+
+    A call without its content is refused too: nothing could be learnt from it, and no attempt may seem empty. `advice` says
+    how such logs get their content.
+    """
+    try:
+        span = read(value)
+        spelled_of(span)
+    except BadPieceError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
+        raise BadPieceError("wrong_shape", f"{type(problem).__name__}: {problem}"[:200]) from None
     if span.kind == "call" and not span.request and not span.answers and span.fault is None:
         raise BadPieceError("wrong_shape", f"call {span.span_id} has neither input nor output: {advice}")
     return span

@@ -36,6 +36,8 @@ class LoggedCall:
     """Turns of the request, with `id`."""
     answer: dict[str, Any] | None
     """The turn that was sampled; None where the call failed."""
+    before: list[dict[str, Any]] = field(default_factory=list)
+    """Turns of the same response that stand before `answer`: what was sampled and what the vendor's own tools said to it."""
     call_id: str | None = None
     choice: int = 0
     entry: dict[str, Any] = field(default_factory=call_entry)
@@ -48,6 +50,11 @@ class LoggedCall:
     num_reply_tokens: int | None = None
     cost_usd: float | None = None
     fault: str | None = None
+
+    @property
+    def whole(self) -> list[dict[str, Any]]:
+        """What a call that goes on from this one repeats."""
+        return self.prompt if self.answer is None else [*self.prompt, *self.before, self.answer]
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -110,7 +117,7 @@ def chains(calls: Sequence[LoggedCall], *, one_session: bool = False) -> list[Ch
         owner.update(dict.fromkeys(own, chain))
         if parent is not None:
             chain.link = "compaction" if tree.repeats[start] is not None else "branch"
-            chain.num_shared_turns = len(ordered[shared[-1]].prompt) + 1
+            chain.num_shared_turns = len(ordered[shared[-1]].whole)
         elif (repeated := tree.repeats[start]) is not None:
             _link(chain, owner[repeated])
         found.append(chain)
@@ -127,13 +134,18 @@ def turns_of(chain: Chain, *, first_is_whole: bool = False) -> tuple[list[dict[s
     `first_is_whole`: assistant turns in the first call's prompt are the harness's examples and no gaps, since such a log
     holds every call.
     """
-    sampled_at = {len(call.prompt): (number, call) for number, call in enumerate(_answered(chain))}
-    answered = {len(call.prompt) for call in chain.calls}
+    sampled_at: dict[int, tuple[int, LoggedCall, dict[str, Any]]] = {}
+    answered: set[int] = set()
+    for number, call in enumerate(_answered(chain)):
+        for position, turn in enumerate(call.whole[len(call.prompt) :], start=len(call.prompt)):
+            sampled_at[position] = (number, call, turn)
+    for call in chain.calls:
+        answered.update(range(len(call.prompt), len(call.whole)))
     examples = len(chain.calls[0].prompt) if first_is_whole else 0
     num_gaps = 0
     elsewhere: set[Any] | None = None
     turns: list[dict[str, Any]] = []
-    for position, turn in enumerate(chain.last.prompt):
+    for position, turn in enumerate(chain.last.whole):
         if position in sampled_at:
             turns.append(_sampled(*sampled_at[position]))
             continue
@@ -141,8 +153,6 @@ def turns_of(chain: Chain, *, first_is_whole: bool = False) -> tuple[list[dict[s
         if turn["role"] == "assistant" and position not in answered and position >= examples:
             elsewhere = _answered_before(chain) if elsewhere is None else elsewhere
             num_gaps += turn["id"] not in elsewhere
-    if chain.last.answer is not None:
-        turns.append(_sampled(*sampled_at[len(chain.last.prompt)]))
     return turns, num_gaps
 
 
@@ -156,7 +166,8 @@ def attempt_of(chain: Chain, *, first_is_whole: bool = False, **facts: Any) -> A
         "turns": turns,
         "calls": [call.entry for call in _answered(chain)],
         "model": shared_by_all([call.model for call in chain.own]),
-        "tools": chain.last.tools,
+        # harnesses leave the tools out where none may be called any more
+        "tools": next((call.tools for call in reversed(chain.calls) if call.tools), None),
         "fault": chain.last.fault,
         "started_at": min(times, default=None),
         "ended_at": max(times, default=None),
@@ -217,10 +228,10 @@ class _Tree:
         last: dict[bytes, int] = {}
         free: dict[bytes, list[int]] = {}
         """Calls by the hash of prompt and answer, those without a successor."""
-        answers: dict[str, int] = {}
-        root: list[int] = []
+        answers: dict[tuple[Any, Any], int] = {}
+        """Calls by their answer and what stood right before it: short answers come again in many places."""
         for index, call in enumerate(self.ordered):
-            hashes = _hashes(call.prompt if call.answer is None else [*call.prompt, call.answer])
+            hashes = _hashes(call.whole)
             found, kept = None, 0
             for length in range(len(call.prompt), 0, -1):
                 hashed = hashes[length - 1]
@@ -228,23 +239,33 @@ class _Tree:
                     found, kept = (free[hashed].pop() if free[hashed] else last[hashed]), length
                     break
             repeated = None
-            for turn in reversed(call.prompt[kept:]):
-                if turn["role"] == "assistant" and (before := answers.get(turn["id"])) is not None:
-                    # an equal answer in a tree that it does not belong to says nothing
-                    repeated = before if found is None or root[before] == root[found] else None
+            for position in range(len(call.prompt) - 1, max(kept, 1) - 1, -1):
+                turn = call.prompt[position]
+                before = answers.get((call.prompt[position - 1]["id"], turn["id"])) if turn["role"] == "assistant" else None
+                if before is not None and self._is_beside(before, found):
+                    repeated = before
                     break
             self.parents.append(found)
             self.repeats.append(repeated)
-            root.append(index if found is None else root[found])
             if call.answer is not None:
                 last[hashes[-1]] = index
                 free.setdefault(hashes[-1], []).append(index)
-                answers[call.answer["id"]] = index
+                answers[call.whole[-2]["id"] if len(call.whole) > 1 else None, call.answer["id"]] = index
+
+    def _is_beside(self, other: int, found: int | None) -> bool:
+        """Whether a call comes from another one and is not what that one comes from: an equal answer further up, or in an
+        attempt that shares nothing, says nothing."""
+        if found is None:
+            return True
+        position: int | None = other
+        while position is not None and position > found:
+            position = self.parents[position]
+        return position == found and other != found
 
 
 def _link(chain: Chain, parent: Chain) -> None:
     """A chain whose first prompt holds answers of another, but not its whole beginning."""
-    first, whole = chain.own[0].prompt, parent.last.prompt
+    first, whole = chain.own[0].prompt, parent.last.whole
     chain.parent, chain.num_shared_turns = parent, _num_common(first, whole)
     chain.link = "compaction" if len(first) <= len(whole) else "branch"
 
@@ -265,7 +286,7 @@ def _link_requests(found: Sequence[Chain]) -> None:
                     chain.parent, chain.num_shared_turns = parent, length
                     chain.link = "compaction" if shorter else "branch"
                 break
-        for hashed in _hashes(chain.last.prompt):
+        for hashed in _hashes(chain.last.whole):
             known[hashed] = chain
 
 
@@ -296,13 +317,14 @@ def _hashes(turns: Sequence[dict[str, Any]]) -> list[bytes]:
     return found
 
 
-def _sampled(number: int, call: LoggedCall) -> dict[str, Any]:
-    assert call.answer is not None
+def _sampled(number: int, call: LoggedCall, turn: dict[str, Any]) -> dict[str, Any]:
     # from the answer itself: what is sent back may have lost its reasoning
-    turn = {**call.answer, "sampled": True, "call": number}
-    if call.entry.get("finish_reason") is not None:
-        turn["finish_reason"] = call.entry["finish_reason"]
-    return turn
+    if turn["role"] != "assistant":  # what a tool of the vendor's said
+        return {**turn, "sampled": False, "call": None}
+    sampled = {**turn, "sampled": True, "call": number}
+    if turn is call.answer and call.entry.get("finish_reason") is not None:
+        sampled["finish_reason"] = call.entry["finish_reason"]
+    return sampled
 
 
 def _ref(call: LoggedCall, *, unique: bool) -> str:

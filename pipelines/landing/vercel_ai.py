@@ -18,7 +18,7 @@ from pipelines.landing.message_parts import first
 from pipelines.landing.nested import split_nested
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import span_of
-from pipelines.landing.spans import Span, checked, logged, name_or_none, spelled_of
+from pipelines.landing.spans import Span, logged, name_or_none, readable, spelled_of
 
 ADVICE = "telemetry must record them (recordInputs and recordOutputs of experimental_telemetry)"
 _ERROR = 2
@@ -54,7 +54,7 @@ def _paths(document: Any) -> list[tuple[str, ...]]:
 
 
 def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
-    span = checked(_span(item), ADVICE)
+    span = readable(_span, item, ADVICE)
     return Facts(vendor_id=f"{span.trace_id}/{span.span_id}", bundle_ref=span.trace_id, time=span.ended_at or span.started_at)
 
 
