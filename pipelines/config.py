@@ -31,6 +31,8 @@ class LakeConfig(_Section):
 
     root: str = "lake"
     """Folder relative to the workspace, or an object-store URI (s3://, gs://, az://)."""
+    durable: bool = True
+    """Bring every commit to the disk before it counts (local lakes); false: a power cut may take what was just taken in."""
     first_day: datetime.date = datetime.date(2026, 1, 1)
     """First daily partition. Older days still land; they have no partition in the Dagster UI."""
 

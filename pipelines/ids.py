@@ -61,12 +61,12 @@ class Identity:
 
     def of(self, kind: str, *parts: bytes | str) -> str:
         """The id of one thing; `kind` is a key of KINDS, `parts` what makes it this one and no other."""
-        mac = hmac.new(self._key, kind.encode(), hashlib.sha256)
+        told = [kind.encode()]
         for part in parts:
             encoded = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-            mac.update(len(encoded).to_bytes(8, "big"))
-            mac.update(encoded)
-        return f"{KINDS[kind]}_{mac.hexdigest()[:32]}"
+            told.append(len(encoded).to_bytes(8, "big"))
+            told.append(encoded)
+        return f"{KINDS[kind]}_{hmac.digest(self._key, b''.join(told), 'sha256').hex()[:32]}"
 
     def name_id(self, name: str) -> str:
         """Of a task id, or of what names an environment's state."""

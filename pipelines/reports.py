@@ -39,6 +39,8 @@ class Landed(Report):
     """Days of the new records, sorted."""
     waiting: int = 0
     """Files whose end is still being written: it is read next time."""
+    unchanged: int = 0
+    """Files that had been taken in to their end before: nothing in them was read as a record again."""
 
 
 @dataclass(frozen=True, kw_only=True)

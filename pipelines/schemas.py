@@ -28,6 +28,8 @@ class TableSpec:
     statistics: tuple[str, ...]
     """Columns that may appear in Delta's statistics: ids and days, never text."""
     partition: str | None = None
+    unlike: tuple[str, ...] = field(default=())
+    """Columns whose values hardly ever repeat: a dictionary of them would cost time and save nothing."""
     landing_columns: tuple[str, ...] = field(default=())
     """When and where something was delivered, not what it is: left out of `doctor --digest` (I3)."""
 
@@ -58,6 +60,7 @@ RECORDS = TableSpec(
     key=("record_id",),
     statistics=("record_id", "content_id", "bundle_key", "day"),
     partition="day",
+    unlike=("record_id", "content_id", "raw", "identities", "byte_start", "byte_end"),
     landing_columns=("source", "line", "byte_start", "byte_end", "landed_at"),
 )
 

@@ -60,7 +60,7 @@ class Workspace:
     def lake(self) -> Lake:
         """The tables."""
         root = self.config.lake.root
-        return Lake(root if "://" in root else str(self.folder / root))
+        return Lake(root if "://" in root else str(self.folder / root), durable=self.config.lake.durable)
 
     @cached_property
     def queries(self) -> Queries:

@@ -18,7 +18,8 @@ Statistics in the Delta log outlive a delete, so only the id and day columns of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -26,9 +27,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, Schema, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 
+from pipelines.doors import delta_log
 from pipelines.errors import LakeConflictError, LakeError
 from pipelines.schemas import TABLES, TableSpec
 from pipelines.steps import reached
@@ -42,6 +45,9 @@ SERIAL = "nightshift/serial"
 MAX_TRIES = 20
 """Lost races before a write gives up: each loser waits for nothing but a re-read, and 20 losses in a row were never seen."""
 
+RETENTION_DAYS = 90
+"""How long a table remembers an app id that commits no more; those of source files are the many (landing/offsets.py)."""
+
 ORPHAN_HOURS = 24
 """A data file that no version names and that is older was left by a writer that was killed, not by one that is at work."""
 
@@ -54,12 +60,18 @@ class Snapshot:
 
     spec: TableSpec
     handle: DeltaTable
-    sequence: int
-    """Last committed sequence of the app id that the writer named; 0 where it never committed."""
 
     def read(self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None) -> pa.Table:
         """Rows of this version, the given columns, in no particular order."""
         return _read(self.handle, self.spec, columns, filter)
+
+    def files(self) -> list[str]:
+        """Paths of its data files below the table's folder; a file never changes."""
+        return pa.table(self.handle.get_add_actions(flatten=True)).column("path").to_pylist()
+
+    def file_system(self) -> fs.FileSystem:
+        """The table's folder."""
+        return file_system_of(self.handle)
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,8 @@ class Commit:
 class Lake:
     """The tables of schemas.TABLES under one root, a local folder or an object-store URI."""
 
-    def __init__(self, root: str, storage_options: dict[str, str] | None = None) -> None:
+    def __init__(self, root: str, storage_options: dict[str, str] | None = None, *, durable: bool = True) -> None:
+        self.durable = durable
         self.root = root.rstrip("/")
         self.storage_options = storage_options
         self.is_local = "://" not in root
@@ -112,39 +125,32 @@ class Lake:
         handle = self.handle(name)
         return 0 if handle is None else dataset_of(handle).count_rows()
 
-    def sequence(self, name: str, app_id: str) -> int:
-        """Last committed sequence of an app id; 0 where it never committed."""
+    def sequences(self, name: str) -> dict[str, int]:
+        """App id -> last committed sequence, of every app id that ever committed to the table and was not forgotten since."""
         handle = self.handle(name)
-        return 0 if handle is None else handle.transaction_version(app_id) or 0
+        return {} if handle is None else sequences_of(handle)
 
     def append_computed(
-        self,
-        name: str,
-        compute: Callable[[Snapshot], pa.Table | tuple[pa.Table, int] | None],
-        *,
-        app_id: str | None = None,
+        self, name: str, compute: Callable[[Snapshot], pa.Table | tuple[pa.Table, Mapping[str, int]] | None]
     ) -> Commit:
         """Append what `compute` finds missing in the pinned version of a table.
 
-        `compute` gets a Snapshot and returns rows, or (rows, sequence) where `app_id` is given: the sequence must be
-        above the snapshot's and is committed together with the rows (a commit without rows records it too). None, or
-        no rows and no sequence: nothing is committed. It may be called several times and must not have side effects.
+        `compute` gets a Snapshot and returns rows, or (rows, {app id: sequence}): the sequences are committed together with
+        the rows (a commit without rows records them too). None, or no rows and no sequence: nothing is committed. It may be
+        called several times and must not have side effects.
         """
         spec = TABLES[name]
         for _ in range(MAX_TRIES):
             handle = self._grown(spec)
             if handle is None:
                 continue
-            snapshot = Snapshot(spec, handle, (handle.transaction_version(app_id) or 0) if app_id else 0)
-            computed = compute(snapshot)
-            rows, sequence = computed if isinstance(computed, tuple) else (computed, None)
-            if rows is None or (rows.num_rows == 0 and sequence is None):
+            computed = compute(Snapshot(spec, handle))
+            rows, sequences = computed if isinstance(computed, tuple) else (computed, {})
+            if rows is None or (rows.num_rows == 0 and not sequences):
                 return Commit(name, handle.version(), 0)
-            transactions = [Transaction(SERIAL, (handle.transaction_version(SERIAL) or 0) + 1)]
-            if sequence is not None:
-                if app_id is None or sequence <= snapshot.sequence:
-                    raise LakeError(f"table {name}: sequence {sequence} is not above {snapshot.sequence} for {app_id}")
-                transactions.append(Transaction(app_id, sequence))
+            now = int(time.time() * 1000)  # when it was written decides when it is forgotten
+            transactions = [Transaction(app_id, sequence, now) for app_id, sequence in sequences.items()]
+            transactions.append(Transaction(SERIAL, (handle.transaction_version(SERIAL) or 0) + 1))
             reached(f"{name}:before_commit")
             if self._write(handle, spec, rows, transactions, mode="append"):
                 reached(f"{name}:after_commit")
@@ -197,7 +203,7 @@ class Lake:
             handle = self._grown(spec)
             if handle is None:
                 continue
-            rows = compute(Snapshot(spec, handle, 0))
+            rows = compute(Snapshot(spec, handle))
             if rows is None or not values:
                 return Commit(name, handle.version(), 0)
             transactions = [Transaction(SERIAL, (handle.transaction_version(SERIAL) or 0) + 1)]
@@ -274,7 +280,10 @@ class Lake:
                 schema=spec.schema,
                 mode="ignore",
                 partition_by=[spec.partition] if spec.partition else None,
-                configuration={"delta.dataSkippingStatsColumns": ",".join(spec.statistics)},
+                configuration={
+                    "delta.dataSkippingStatsColumns": ",".join(spec.statistics),
+                    "delta.setTransactionRetentionDuration": f"interval {RETENTION_DAYS} days",
+                },
                 storage_options=self.storage_options,
             )
         except CommitFailedError as problem:
@@ -304,12 +313,41 @@ class Lake:
                 mode=mode,  # type: ignore[arg-type]  # the overloads split on literal modes
                 predicate=predicate,
                 commit_properties=CommitProperties(app_transactions=transactions),
+                writer_properties=_writing(spec),
             )
+            if self.durable and (folder := local_path(self, spec.name)) is not None:
+                delta_log.make_durable(folder, handle.version())
         except CommitFailedError:
             return False
         except (DeltaError, OSError) as problem:
             raise LakeError(f"table {spec.name} cannot be written: {_first_line(problem)}", table=spec.name) from problem
         return True
+
+
+def _writing(spec: TableSpec) -> WriterProperties:
+    """Long texts are compressed well enough at the fastest level, and would stand in the file twice more as their own minimum
+    and maximum."""
+    columns = {
+        name: ColumnProperties(dictionary_enabled=False, statistics_enabled="CHUNK" if name in spec.statistics else "NONE")
+        for name in spec.unlike
+    }
+    return WriterProperties(compression="ZSTD", compression_level=1, column_properties=columns)
+
+
+def sequences_of(handle: Handle, known: tuple[int, dict[str, int]] | None = None) -> dict[str, int]:
+    """App id -> last committed sequence in a pinned version; `known`: the version and sequences of an earlier one."""
+    try:
+        return delta_log.transactions(file_system_of(handle), handle.version(), known)
+    except (OSError, pa.ArrowInvalid) as problem:
+        raise LakeError(f"the log of {handle.table_uri} cannot be read: {_first_line(problem)}") from problem
+
+
+def file_system_of(handle: Handle) -> fs.FileSystem:
+    """The folder of a table. A local one is read by Arrow itself (see `dataset_of`)."""
+    location = handle.table_uri
+    if "://" in location and not location.startswith("file://"):
+        return fs.PyFileSystem(DeltaStorageHandler.from_table(handle._table))
+    return fs.SubTreeFileSystem(unquote(location.removeprefix("file://")), fs.LocalFileSystem())
 
 
 def conform(rows: pa.Table, spec: TableSpec) -> pa.Table:
@@ -332,8 +370,7 @@ def dataset_of(handle: Handle) -> ds.Dataset:
     location = handle.table_uri
     if "://" in location and not location.startswith("file://"):
         return handle.to_pyarrow_dataset()
-    folder = unquote(location.removeprefix("file://"))
-    return handle.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, fs.LocalFileSystem()))
+    return handle.to_pyarrow_dataset(filesystem=file_system_of(handle))
 
 
 def _read(handle: DeltaTable, spec: TableSpec, columns: Sequence[str] | None, filter: ds.Expression | None) -> pa.Table:

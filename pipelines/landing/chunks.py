@@ -1,21 +1,31 @@
-"""Pieces of a file with their ids, in chunks that are committed one by one, so that memory does not grow with the file."""
+"""Pieces of a file with their ids, in chunks, so that memory does not grow with the file."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.ids import Identity
 from pipelines.landing.format import BadRecord, LogFormat, SourceRecord, Unfinished
 from pipelines.landing.offsets import Position
+from pipelines.schemas import QUARANTINE, RECORDS
 
 CHUNK_BYTES = 16 << 20
 CHUNK_PIECES = 20_000
 
+HeldAmong = Callable[[str, Sequence[str]], set[str]]
+"""Those of some record ids that a table holds: (table, ids)."""
+
+
+def _nothing(table: str, ids: Sequence[str]) -> set[str]:
+    del table, ids
+    return set()
+
 
 class ReadWholeError(Exception):
-    """A piece behind the resumed offset is identified by its number among equals: only a reading from the start can count."""
+    """A piece behind the resumed offset is identified by its number among equals, and equals are before it: only a reading
+    from the start can count them."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class Chunk:
     """Records that stand in this chunk more than once under one id of their own."""
     end: int = 0
     """Offset up to which the file is read when this chunk is in the lake."""
+    num_bytes: int = 0
     unfinished: bool = False
     """The file's end, behind this chunk, is still being written."""
 
@@ -46,37 +57,58 @@ class Chunk:
         return len(self.records) + len(self.bad)
 
 
-def chunks(identity: Identity, format: LogFormat, position: Position) -> Iterator[Chunk]:
+def chunks(identity: Identity, format: LogFormat, position: Position, held: HeldAmong = _nothing) -> Iterator[Chunk]:
     """The file from a position on, in chunks; ReadWholeError where it cannot be resumed there after all.
 
     A record's id is its vendor's own id together with its content, since some tools write one message again as it
-    grows: each version is kept once, and the format's `attempt` picks. Without such an id it is the content and its
+    grows: each version is kept once, and the format's `attempts` picks. Without such an id it is the content and its
     number among equals in this file, so that over all files the table holds each content as often as the file that
-    has it most often.
+    has it most often. Behind a resumed offset the count of equals before it is known to be 0 where the lake holds none.
     """
+    resumed, start, line = position.offset > 0, position.offset, position.line
     counted: Counter[str] = Counter()
-    chunk, num_bytes = Chunk(end=position.offset), 0
-    for piece in format.split(position.path, position.offset, position.line):
+    chunk, firsts = Chunk(end=start), _Firsts()
+    for piece in format.split(position.path, start, line):
         if isinstance(piece, Unfinished):
             chunk.unfinished = True
             break
-        if position.offset > 0 and (isinstance(piece, BadRecord) or piece.vendor_id is None):
-            raise ReadWholeError
         if isinstance(piece, BadRecord):
-            content_id = identity.of("content", "bad", piece.raw)
+            content_id = identity.of("content", "bad", piece.raw if piece.digest is None else piece.digest)
             counted[content_id] += 1
-            chunk.bad[identity.of("record", "bad", content_id, str(counted[content_id]))] = piece
+            record_id = identity.of("record", "bad", content_id, str(counted[content_id]))
+            chunk.bad[record_id] = piece
+            if counted[content_id] == 1:
+                firsts.bad.append(record_id)
         else:
             record_id, identified = _identified(identity, format, piece, counted)
             chunk.repeated += record_id in chunk.records
             chunk.records.setdefault(record_id, identified)
+            if piece.vendor_id is None and counted[identified.content_id] == 1:
+                firsts.records.append(record_id)
         chunk.end = piece.byte_end
-        num_bytes += piece.byte_end - piece.byte_start
-        if num_bytes >= CHUNK_BYTES or chunk.num_pieces >= CHUNK_PIECES:
+        chunk.num_bytes += piece.byte_end - piece.byte_start
+        if chunk.num_bytes >= CHUNK_BYTES or chunk.num_pieces >= CHUNK_PIECES:
+            if resumed:
+                firsts.refuse(held)
             yield chunk
-            chunk, num_bytes = Chunk(end=chunk.end), 0
+            chunk, firsts = Chunk(end=chunk.end), _Firsts()
     if chunk.num_pieces or chunk.unfinished:
+        if resumed:
+            firsts.refuse(held)
         yield chunk
+
+
+@dataclass
+class _Firsts:
+    """Ids of the pieces of a chunk that are the first of their content behind the resumed offset."""
+
+    records: list[str] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)
+
+    def refuse(self, held: HeldAmong) -> None:
+        """ReadWholeError where one is held: what was read before may hold its equal, or another file does."""
+        if held(RECORDS.name, self.records) or held(QUARANTINE.name, self.bad):
+            raise ReadWholeError
 
 
 def _identified(identity: Identity, format: LogFormat, record: SourceRecord, counted: Counter[str]) -> tuple[str, Identified]:

@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 import orjson
 
+from pipelines.landing.screening import has_escape
+
 DEEPEST = 240
 """Levels of nesting that a record may have: what writes JSON here stops at 254, and a record is wrapped before it is written."""
 
@@ -73,7 +75,7 @@ def normalised(raw: bytes) -> bytes:
         compact = msgspec.json.format(raw, indent=-1)
     except RecursionError:
         raise BadPieceError("wrong_shape", f"nested deeper than {DEEPEST} levels") from None
-    if b"\\u" in compact or b"\\/" in compact:
+    if has_escape(compact, b"u/"):
         return _STRING.sub(_resolved, compact)
     return compact
 

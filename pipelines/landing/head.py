@@ -29,12 +29,12 @@ class Head:
 
     @cached_property
     def text(self) -> bytes:
-        """Without byte order mark and leading white space."""
-        return self.raw.removeprefix(BOM).lstrip()
+        """Without byte order mark and leading white space, and without the NUL bytes that a power cut leaves."""
+        return self.raw.removeprefix(BOM).lstrip(b" \t\r\n\v\f\0")
 
     @cached_property
     def is_empty(self) -> bool:
-        """Nothing but white space."""
+        """Nothing but white space and NUL bytes."""
         return not self.text
 
     @cached_property
@@ -43,7 +43,7 @@ class Head:
         found = []
         for line in self.raw.removeprefix(BOM).split(b"\n", NUM_LINES)[:NUM_LINES]:
             try:
-                found.append(orjson.loads(line))
+                found.append(orjson.loads(line.strip(b"\0")))
             except orjson.JSONDecodeError:
                 continue
         return found

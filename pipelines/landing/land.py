@@ -1,39 +1,43 @@
 """Reads: log files. Writes: landing/records, landing/quarantine. Next: trajectories.
 
 Everything new in the files is landed exactly once: the same bytes again, in any order, split over files in any way, after
-a kill at any step, give the same tables (I2). Per chunk of a file the bad pieces are committed first and the records
-second, together with the offset up to which the file is read; a kill between the two leaves the offset where it was, the
-chunk is read again, and the ids that are in the lake already decide that nothing is added twice.
+a kill at any step, give the same tables (I2). Pieces of one or many files are gathered into a batch. Its bad pieces are
+committed first and its records second, in one commit with the offset of every file up to which the batch read it (one app
+id per file); a kill between the two leaves the offsets where they were, the pieces are read again, and the ids that are in
+the lake already decide that nothing is added twice. A commit is on the disk (`lake.durable`) before the next one builds on
+it and before anybody is told, so a log may be rotated away once `land` returned.
+
+While a batch is written, the next one is read: by then no more than two batches are in memory, whatever a file's size.
 """
 
 from __future__ import annotations
 
 import datetime
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
-from pipelines.doors.lake import Snapshot
+from pipelines.doors.lake import Snapshot, sequences_of
 from pipelines.errors import ConfigError, SourceError
+from pipelines.landing import chunks as cutting
 from pipelines.landing import offsets
-from pipelines.landing.chunks import Chunk, Identified, ReadWholeError, chunks
+from pipelines.landing.chunks import Chunk, ReadWholeError, chunks
 from pipelines.landing.format import BadRecord, LogFormat
-from pipelines.landing.redaction import Redactor, dumped
-from pipelines.landing.redaction_rules import Rules, rules_of
+from pipelines.landing.held import Held
+from pipelines.landing.rows import RAW_LIMIT, Found, RowMaker, Rows
 from pipelines.landing.sources import SourceFile, find, unreadable
-from pipelines.landing.spelling import identities
 from pipelines.progress import bar
 from pipelines.reports import Landed
 from pipelines.schemas import QUARANTINE, RECORDS, TABLES
 from pipelines.workspace import Workspace
 
-RAW_LIMIT = 1 << 16
-"""Characters of a bad piece that quarantine keeps; file and offsets name the rest."""
+BATCH_FILES = 2_000
+"""Files whose offsets one commit may move."""
 
 
 def land(
@@ -56,42 +60,93 @@ def survey(
 
 
 @dataclass
+class _Sequence:
+    """How far a batch read one file."""
+
+    value: int
+    started: int
+    """The committed sequence that was there before the file was read."""
+    anew: bool
+    """The file was not what that sequence had seen: it was read from the start."""
+
+    def above(self, held: int) -> bool:
+        """Whether it takes the place of what is committed: a writer that lags behind moves nothing back."""
+        return self.value > held or (self.anew and held == self.started and self.value != held)
+
+
+@dataclass
+class _Batch:
+    """What one commit to each table will hold."""
+
+    records: dict[str, Found] = field(default_factory=dict)
+    bad: dict[str, Found] = field(default_factory=dict)
+    sequences: dict[str, _Sequence] = field(default_factory=dict)
+    recognised: list[str] = field(default_factory=list)
+    """Ids under which files would be in quarantine, had no format recognised them before."""
+    repeated: int = 0
+    num_bytes: int = 0
+
+    def add(self, chunk: Chunk, shown: str, format: LogFormat) -> None:
+        """Take in a chunk of a file."""
+        for record_id, identified in chunk.records.items():
+            self.repeated += record_id in self.records
+            self.records.setdefault(record_id, Found(identified, shown, format))
+        for record_id, bad in chunk.bad.items():
+            self.bad.setdefault(record_id, Found(bad, shown, format))
+        self.repeated += chunk.repeated
+        self.num_bytes += chunk.num_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """It is time to write it."""
+        return (
+            self.num_bytes >= cutting.CHUNK_BYTES
+            or len(self.records) + len(self.bad) >= cutting.CHUNK_PIECES
+            or len(self.sequences) + len(self.recognised) >= BATCH_FILES
+        )
+
+
 class Landing:
     """Lands files and counts what came of them; `write` False: only counts."""
 
-    workspace: Workspace
-    day: str
-    write: bool
-    now: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
-    records: int = 0
-    seen: int = 0
-    quarantined: int = 0
-    skipped: int = 0
-    waiting: int = 0
-    redactions: Counter[str] = field(default_factory=Counter)
-    days: set[str] = field(default_factory=set)
-    rules: Rules = field(init=False)
-    stored: dict[str, str] = field(default_factory=dict)
-    surveyed: dict[str, set[str]] = field(default_factory=lambda: {RECORDS.name: set(), QUARANTINE.name: set()})
-
-    def __post_init__(self) -> None:
-        self.rules = rules_of(self.workspace)
+    def __init__(self, workspace: Workspace, day: str, write: bool) -> None:
+        self.workspace, self.write = workspace, write
+        self._rows = RowMaker(workspace, day)
+        self.records = self.seen = self.quarantined = self.skipped = self.waiting = self.unchanged = 0
+        self.redactions: Counter[str] = Counter()
+        self.days: set[str] = set()
+        self._batch = _Batch()
+        self._held = {table: Held() for table in (RECORDS.name, QUARANTINE.name)}
+        self._lock = threading.Lock()
+        self._surveyed: dict[str, set[str]] = {table: set() for table in self._held}
+        handle = workspace.lake.handle(RECORDS.name)
+        self._sequences: tuple[int, dict[str, int]] = (-1, {}) if handle is None else (handle.version(), sequences_of(handle))
+        self._writer = ThreadPoolExecutor(1, "landing")
+        self._writing: Future[None] | None = None
 
     def file(self, file: SourceFile, format: LogFormat, advance: Callable[[int], None]) -> None:
-        """Land one file, chunk by chunk."""
+        """Read one file, chunk by chunk."""
         shown = self._shown(file.path)
-        app_id = offsets.app_id(self.workspace.identity, shown, file.path)
-        position = offsets.resume(file.path, self.workspace.lake.sequence(RECORDS.name, app_id))
+        self._batch.recognised.append(self._unknown_id(shown))
+        app_id = offsets.app_id(self.workspace.identity, shown)
+        started = self._sequences[1].get(app_id, 0)
+        position = offsets.resume(file.path, started)
         try:
-            self._from(position, shown, format, app_id, advance)
+            self._from(position, shown, format, app_id, started, advance)
         except ReadWholeError:
-            self._from(offsets.Position(file.path), shown, format, app_id, advance)
+            self._from(position.at_start(), shown, format, app_id, started, advance)
+        finally:
+            position.close()
 
     def again(self, identified: Iterable[Chunk], shown: str, format: LogFormat) -> None:
         """Land pieces that were read before and could not be; how far their file is read does not change."""
-        for chunk in identified:
-            self._quarantine({record_id: (shown, bad) for record_id, bad in chunk.bad.items()}, format)
-            self._records(chunk, shown, format, None, 0)
+        try:
+            for chunk in identified:
+                self._batch.add(chunk, shown, format)
+                self._flush_if_full()
+            self.finish()
+        finally:
+            self.close()
 
     def unknown(self, file: SourceFile) -> None:
         """One quarantine row for a file that no format recognises."""
@@ -102,170 +157,146 @@ class Landing:
         detail = "no format recognises this file" + (", which is no text" if binary else "")
         raw = b"" if binary else head
         bad = BadRecord(line=1, byte_start=0, byte_end=file.size, reason="unknown_format", detail=detail, raw=raw)
-        self._quarantine({self.workspace.identity.of("record", "unknown", shown): (shown, bad)}, None)
+        self._batch.bad[self._unknown_id(shown)] = Found(bad, shown, None)
+        self._batch.num_bytes += len(raw)
+        self._flush_if_full()
+
+    def finish(self) -> None:
+        """Write what is left and wait until all is committed."""
+        self._flush()
+        self._settle()
+
+    def close(self) -> None:
+        """End the writer, which may still be at work where the reader failed."""
+        self._writer.shutdown()
+
+    def _from(
+        self,
+        position: offsets.Position,
+        shown: str,
+        format: LogFormat,
+        app_id: str,
+        started: int,
+        advance: Callable[[int], None],
+    ) -> None:
+        advance(position.offset)
+        anew, num_chunks, end = position.offset == 0, 0, position.offset
+        start = offsets.Position(position.path, position.offset, position.line)  # `position` runs ahead of where `chunks` began
+        for chunk in chunks(self.workspace.identity, format, start, self._held_among):
+            num_chunks += 1
+            advance(chunk.end - end)
+            end = chunk.end
+            position.advance(chunk.end)
+            self.waiting += chunk.unfinished
+            self._batch.add(chunk, shown, format)
+            if position.offset > 0:
+                self._batch.sequences[app_id] = _Sequence(position.sequence, started, anew)
+            self._flush_if_full()
+        self.unchanged += num_chunks == 0 and not anew
+        self._flush_if_full()
 
     def _shown(self, path: Path) -> str:
         """The path as stored; names of files need not be UTF-8, text in the lake must."""
         return self.workspace.shown(path).encode("utf-8", "backslashreplace").decode()
 
-    def _stored(self, shown: str) -> str:
-        """A file's name in the lake: ids and offsets are taken over the true one."""
-        if shown not in self.stored:
-            self.stored[shown] = Redactor(self.workspace.redaction_key, self.rules).text(shown)
-        return self.stored[shown]
+    def _unknown_id(self, shown: str) -> str:
+        return self.workspace.identity.of("record", "unknown", shown)
 
-    def _from(
-        self, position: offsets.Position, shown: str, format: LogFormat, app_id: str, advance: Callable[[int], None]
-    ) -> None:
-        advance(position.offset)
-        for chunk in chunks(self.workspace.identity, format, position):
-            advance(chunk.end - position.offset)
-            # a position of its own: `chunks` resumes from the one it was given
-            position = offsets.Position(position.path, position.offset, position.line, position.checksum)
-            position.advance(chunk.end)
-            self._quarantine({record_id: (shown, bad) for record_id, bad in chunk.bad.items()}, format)
-            self._records(chunk, shown, format, app_id, position.sequence)
-            self.waiting += chunk.unfinished
+    def _held_among(self, table: str, ids: Sequence[str]) -> set[str]:
+        """Those of some ids that the newest version of a table holds."""
+        handle = self.workspace.lake.handle(table) if ids else None
+        if handle is None:
+            return set()
+        return self._among(Snapshot(TABLES[table], handle), ids)
 
-    def _records(self, chunk: Chunk, shown: str, format: LogFormat, app_id: str | None, sequence: int) -> None:
-        def row(record_id: str) -> tuple[dict[str, Any], Counter[str]]:
-            return self._record_row(record_id, chunk.records[record_id], shown, format)
+    def _among(self, snapshot: Snapshot, ids: Sequence[str]) -> set[str]:
+        with self._lock:  # the reader asks while the writer does
+            return self._held[snapshot.spec.name].among(snapshot, ids)
 
-        def compute(snapshot: Snapshot) -> tuple[pa.Table, int] | pa.Table | None:
-            rows = missing(snapshot.read)
-            return (rows, sequence) if sequence > snapshot.sequence else rows
+    def _flush_if_full(self) -> None:
+        if self._batch.is_full:
+            self._flush()
 
-        missing = _Missing(RECORDS.name, list(chunk.records), row)
-        self._append(missing, compute, app_id)
-        skipped = sum(1 for added in missing.added if added["skip_reason"] is not None)
-        self.skipped += skipped
-        self.records += len(missing.added) - skipped
-        self.seen += len(chunk.records) + chunk.repeated - len(missing.added)
-        self.days.update(added["day"] for added in missing.added)
-        self.redactions.update(missing.redactions)
-
-    def _quarantine(self, bad: dict[str, tuple[str, BadRecord]], format: LogFormat | None) -> None:
-        if not bad:
-            return
-
-        def row(record_id: str) -> tuple[dict[str, Any], Counter[str]]:
-            return self._bad_row(record_id, *bad[record_id], format)
-
-        missing = _Missing(QUARANTINE.name, list(bad), row)
-        self._append(missing, lambda snapshot: missing(snapshot.read), None)
-        self.quarantined += len(missing.added)
-        self.redactions.update(missing.redactions)
-
-    def _append(self, missing: _Missing, compute: Callable[[Snapshot], Any], app_id: str | None) -> None:
+    def _flush(self) -> None:
+        batch, self._batch = self._batch, _Batch()
+        bad = self._rows.bad(self._fresh(QUARANTINE.name, batch.bad))
+        num_seen = len(batch.records) + batch.repeated
+        records = self._rows.records(self._fresh(RECORDS.name, batch.records))
         if self.write:
-            self.workspace.lake.append_computed(missing.table, compute, app_id=app_id)
-            return
-        known = self.surveyed[missing.table]
-        missing.ids = [record_id for record_id in missing.ids if record_id not in known]
-        missing(lambda columns, filter: self.workspace.lake.read(missing.table, columns, filter))
-        known.update(missing.ids)
+            self._settle()
+            self._writing = self._writer.submit(self._commit, bad, records, batch.sequences, batch.recognised, num_seen)
+        else:
+            self._count(bad, records, num_seen)
 
-    def _record_row(
-        self, record_id: str, identified: Identified, shown: str, format: LogFormat
-    ) -> tuple[dict[str, Any], Counter[str]]:
-        record, redactor = identified.record, Redactor(self.workspace.redaction_key, self.rules)
-        redacted = redactor.value(record.value)
-        spelled = None
-        if redactor.counts.total():  # the text changes and no id may: they are taken before
-            try:
-                spelled = identities(self.workspace.identity, format.spell(record.value))
-            except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-                spelled = None  # not to be read by this parser: the trajectories stage says so of the whole bundle
-        row = {
-            "record_id": record_id,
-            "content_id": identified.content_id,
-            "bundle_key": identified.bundle_key,
-            "day": self.day if record.time is None else record.time.strftime("%Y-%m-%d"),
-            "format": format.name,
-            "parser_version": format.parser_version,
-            "skip_reason": record.skip_reason,
-            "raw": dumped(redacted),
-            "identities": None if spelled is None else dumped(spelled),
-            "rules": self.rules.hash,
-            "source": self._stored(shown),
-            "line": record.line,
-            "byte_start": record.byte_start,
-            "byte_end": record.byte_end,
-            "landed_at": self.now,
-        }
-        return row, redactor.counts
+    def _fresh(self, table: str, found: dict[str, Found]) -> dict[str, Found]:
+        """What is not in the table yet, or is being written; whether it still is not, the writer looks again."""
+        held = self._held_among(table, list(found))
+        if not self.write:
+            held |= found.keys() & self._surveyed[table]
+            self._surveyed[table] |= found.keys()
+        return {record_id: one for record_id, one in found.items() if record_id not in held} if held else found
 
-    def _bad_row(
-        self, record_id: str, shown: str, bad: BadRecord, format: LogFormat | None
-    ) -> tuple[dict[str, Any], Counter[str]]:
-        redactor = Redactor(self.workspace.redaction_key, self.rules)
-        row = {
-            "record_id": record_id,
-            "day": self.now.strftime("%Y-%m-%d"),
-            "format": None if format is None else format.name,
-            "rules": self.rules.hash,
-            "source": self._stored(shown),
-            "line": bad.line,
-            "byte_start": bad.byte_start,
-            "byte_end": bad.byte_end,
-            "reason": bad.reason,
-            "detail": redactor.text(bad.detail),
-            "raw": redactor.bad_text(bad.raw, RAW_LIMIT),
-            "landed_at": self.now,
-        }
-        return row, redactor.counts
+    def _settle(self) -> None:
+        """Wait until the batch that is being written is committed."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
 
+    def _commit(self, bad: Rows, records: Rows, sequences: dict[str, _Sequence], recognised: list[str], num_seen: int) -> None:
+        bad = self._append(QUARANTINE.name, bad, {})
+        records = self._append(RECORDS.name, records, sequences)
+        self._count(bad, records, num_seen)
+        if resolved := sorted(self._held_among(QUARANTINE.name, recognised)):
+            empty = QUARANTINE.schema.empty_table()
+            self.workspace.lake.replace_rows(QUARANTINE.name, "record_id", resolved, lambda _: empty)
 
-class _Missing:
-    """Of some ids, the rows that a version of a table does not hold; rows are made once, however often it is asked."""
+    def _append(self, table: str, rows: Rows, sequences: dict[str, _Sequence]) -> Rows:
+        """Commit the rows that are missing together with the sequences, and return them."""
+        kept = rows
 
-    def __init__(self, table: str, ids: list[str], row: Callable[[str], tuple[dict[str, Any], Counter[str]]]) -> None:
-        self.table = table
-        self.ids = ids
-        self.row = row
-        self.made: dict[str, tuple[dict[str, Any], Counter[str]]] = {}
-        self.new: list[str] = []
+        def compute(snapshot: Snapshot) -> tuple[pa.Table, dict[str, int]]:
+            nonlocal kept
+            kept = rows.without(self._among(snapshot, rows.table.column("record_id").to_pylist()))
+            if not sequences:
+                return kept.table, {}
+            self._sequences = snapshot.handle.version(), sequences_of(snapshot.handle, self._sequences)
+            held = self._sequences[1]
+            return kept.table, {name: one.value for name, one in sequences.items() if one.above(held.get(name, 0))}
 
-    def __call__(self, read: Callable[..., pa.Table]) -> pa.Table:
-        held: set[str] = set()
-        if self.ids:
-            rows = read(columns=["record_id"], filter=ds.field("record_id").isin(self.ids))
-            held.update(rows.column("record_id").to_pylist())
-        self.new = [record_id for record_id in self.ids if record_id not in held]
-        for record_id in self.new:
-            if record_id not in self.made:
-                self.made[record_id] = self.row(record_id)
-        return pa.Table.from_pylist(self.added, schema=TABLES[self.table].schema)
+        if rows.table.num_rows or sequences:
+            self.workspace.lake.append_computed(table, compute)
+        return kept
 
-    @property
-    def added(self) -> list[dict[str, Any]]:
-        """The rows that were missing when it was last asked."""
-        return [self.made[record_id][0] for record_id in self.new]
-
-    @property
-    def redactions(self) -> Counter[str]:
-        """Secrets that were replaced in them, by rule."""
-        total: Counter[str] = Counter()
-        for record_id in self.new:
-            total.update(self.made[record_id][1])
-        return total
+    def _count(self, bad: Rows, records: Rows, num_seen: int) -> None:
+        num_skipped = records.table.num_rows - records.table.column("skip_reason").null_count
+        self.skipped += num_skipped
+        self.records += records.table.num_rows - num_skipped
+        self.seen += num_seen - records.table.num_rows
+        self.quarantined += bad.table.num_rows
+        self.days.update(records.table.column("day").unique().to_pylist())
+        for rows in (bad, records):
+            self.redactions.update(rows.total())
 
 
 def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None, day: str | None, *, write: bool) -> Landed:
     landing = Landing(workspace, _checked_day(day), write)
     files, problems = find(workspace, paths, format)
     formats: Counter[str] = Counter()
-    with bar("landing", sum(file.size for file in files)) as advance:
-        for file in files:
-            try:
-                if file.format is not None:
-                    landing.file(file, file.format, advance)
-                elif not file.empty:
-                    landing.unknown(file)
-            except OSError as problem:
-                problems.append(unreadable(file.path, problem))
-                continue
-            formats[file.format.name if file.format else "empty" if file.empty else "unknown"] += 1
+    try:
+        with bar("landing", sum(file.size for file in files)) as advance:
+            for file in files:
+                try:
+                    if file.format is not None:
+                        landing.file(file, file.format, advance)
+                    elif not file.empty:
+                        landing.unknown(file)
+                except OSError as problem:
+                    problems.append(unreadable(file.path, problem))
+                    continue
+                formats[file.format.name if file.format else "empty" if file.empty else "unknown"] += 1
+            landing.finish()
+    finally:
+        landing.close()
     if problems:
         raise _first(problems)
     lake = workspace.lake
@@ -278,6 +309,7 @@ def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None,
         redactions=dict(sorted(landing.redactions.items())),
         days=sorted(landing.days),
         waiting=landing.waiting,
+        unchanged=landing.unchanged,
         versions={name: version for name in (RECORDS.name, QUARANTINE.name) if (version := lake.version(name)) is not None},
         why_nothing=_why_nothing(workspace, landing, paths, formats),
     )

@@ -9,7 +9,7 @@ import gzip
 import io
 import zlib
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 GZIP = b"\x1f\x8b"
 BLOCK = 1 << 20
@@ -19,26 +19,55 @@ CUT = (EOFError, zlib.error)
 """What reading a packed file raises where its end is missing, as while it is being copied."""
 
 
-def open_log(path: Path) -> IO[bytes]:
+class _Unpacked(io.RawIOBase):
+    """A packed file, unpacked as far as it goes before anything is said about its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = gzip.GzipFile(path, "rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        read = self._file.read1(len(buffer))
+        buffer[: len(read)] = read
+        return len(read)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def open_log(path: Path) -> io.BufferedReader:
     """The file for reading, at its start. Raises OSError where it cannot be read (gzip.BadGzipFile is one)."""
-    stream = path.open("rb", buffering=BLOCK)
+    stream = io.BufferedReader(io.FileIO(path), BLOCK)
     try:
-        packed = stream.peek(2)[:2] == GZIP
+        packed = stream.read(2) == GZIP
+        stream.seek(0)
     except BaseException:
         stream.close()
         raise
     if not packed:
-        return stream
+        return stream  # type: ignore[return-value]  # generic in its stubs only
     stream.close()
-    return io.BufferedReader(gzip.open(path, "rb"), BLOCK)  # type: ignore[arg-type]  # GzipFile reads like any raw file
+    return io.BufferedReader(_Unpacked(path), BLOCK)
 
 
-def read_block(stream: IO[bytes], size: int) -> bytes:
+def read_block(stream: io.BufferedReader, size: int) -> bytes:
     """Up to `size` bytes, fewer at the end only; a packed file whose end is missing ends where it is cut."""
     blocks: list[bytes] = []
     try:
         while size > 0:
-            block = stream.read(min(BLOCK, size))
+            block = stream.read1(min(BLOCK, size))  # `read` would throw away what it has when it meets the cut
             if not block:
                 break
             blocks.append(block)

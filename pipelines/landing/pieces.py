@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.ids import canonical_json
-from pipelines.landing.decoding import BadPieceError, Facts, decode
+from pipelines.landing.decoding import BadPieceError, Facts, decode, may_be_deep, normalised
 from pipelines.landing.format import BadRecord, SourceRecord
+from pipelines.landing.screening import has_escape
 
 FactsOf = Callable[[Any], Facts]
 """Reads one decoded value, or raises BadPieceError where it is no record of the format."""
@@ -29,7 +30,11 @@ def record(raw: bytes, line: int, begin: int, facts: FactsOf) -> SourceRecord:
 
 def made(read: Facts, value: Any, content: bytes | None = None, *, line: int, begin: int, end: int) -> SourceRecord:
     """A record from a value that is decoded already; `content` None: the value's canonical JSON (no text of its own to keep)."""
-    text = None if content is None or read.value is not None or b"\\ud" in content.lower() else content
+    text = (
+        None
+        if content is None or read.value is not None or (has_escape(content, b"u") and b"\\ud" in content.lower())
+        else content
+    )
     if read.value is not None:
         value, content = read.value, None
     try:
@@ -55,3 +60,47 @@ def bad(raw: bytes, line: int, begin: int, problem: BadPieceError) -> BadRecord:
     return BadRecord(
         line=line, byte_start=begin, byte_end=begin + len(raw), reason=problem.reason, detail=problem.detail, raw=raw
     )
+
+
+class QuickRecord(SourceRecord):
+    """A record whose ids and time were read straight off its bytes: it is decoded only where somebody asks for its value."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "value":
+            raise AttributeError(name)
+        object.__setattr__(self, "value", decode(self.content)[0])
+        return self.value
+
+
+def quick(raw: bytes, line: int, begin: int, facts: Callable[[bytes], Facts | None]) -> SourceRecord | None:
+    """The record that these bytes are, where `facts` can tell what there is to tell without decoding all of them.
+
+    None: it has to be decoded and looked at. `facts` must refuse (None) whatever the format's own facts would not take, and
+    whatever is no JSON.
+    """
+    if may_be_deep(raw):
+        return None
+    try:
+        read = facts(raw)
+        if read is None or read.value is not None:
+            return None
+        if not raw.isascii():
+            raw.decode()
+        content = normalised(raw)
+    except ValueError:
+        return None
+    if has_escape(content, b"u") and b"\\ud" in content.lower():
+        return None
+    made = object.__new__(QuickRecord)
+    made.__dict__.update(
+        line=line,
+        byte_start=begin,
+        byte_end=begin + len(raw),
+        content=content,
+        vendor_id=read.vendor_id,
+        bundle_ref=read.bundle_ref,
+        time=read.time,
+        skip_reason=read.skip_reason,
+        text=content,
+    )
+    return made

@@ -17,6 +17,7 @@ from pipelines.landing.decoding import BadPieceError, Facts, utc
 from pipelines.landing.format import GIVES, Bundle, Piece, Spelled, StoredRecord, call_entry, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.pieces import quick
 from pipelines.landing.stitching import LoggedCall, attempt_of, chains, shared_by_all
 
 
@@ -67,6 +68,11 @@ class Call(msgspec.Struct, kw_only=True):
     fault: str | None = None
 
 
+_NULL = msgspec.Raw(b"null")
+_DIGITS = b"0123456789, \t\r\n"
+_REALS = _DIGITS + b".eE+-"
+
+
 class Recorder:
     """The format; see LogFormat."""
 
@@ -81,7 +87,7 @@ class Recorder:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per line."""
-        return split_lines(path, start, line, _facts)
+        return split_lines(path, start, line, _facts, lambda raw, number, begin: quick(raw, number, begin, _quick_facts))
 
     def spell(self, value: Any) -> Spelled:
         """The request's messages and the answer."""
@@ -145,6 +151,96 @@ def _facts(value: Any) -> Facts:
         raise BadPieceError("wrong_shape", f"outcome {call.outcome} is outside [0, 1]")
     started = utc(call.started_at)
     return Facts(vendor_id=call.call_id, bundle_ref=call.attempt_id, time=utc(call.ended_at) if call.ended_at else started)
+
+
+class _QuickMessage(msgspec.Struct):
+    role: str
+    content: msgspec.Raw = _NULL
+    tool_calls: msgspec.Raw = _NULL
+
+
+class _QuickRequest(msgspec.Struct):
+    messages: list[_QuickMessage]
+    tools: msgspec.Raw = _NULL
+    sampling: msgspec.Raw = _NULL
+
+
+class _QuickResponse(msgspec.Struct):
+    message: _QuickMessage
+    finish_reason: str | None = None
+
+
+class _QuickCall(msgspec.Struct):
+    """`Call` without the values of its long parts."""
+
+    recorder: Literal[1]
+    kind: Literal["call"]
+    call_id: str
+    attempt_id: str
+    request: _QuickRequest
+    started_at: str
+    harness: str | None = None
+    task_id: str | None = None
+    attempt: int | None = None
+    purpose: Literal["production", "top_up", "evaluation"] = "production"
+    policy_version: str | None = None
+    model: str | None = None
+    response: _QuickResponse | None = None
+    prompt_token_ids: msgspec.Raw = _NULL
+    token_ids: msgspec.Raw = _NULL
+    logprobs: msgspec.Raw = _NULL
+    ended_at: str | None = None
+    outcome: float | None = None
+    fault: str | None = None
+
+
+_QUICK = msgspec.json.Decoder(_QuickCall)
+
+
+def _quick_facts(raw: bytes) -> Facts | None:
+    """What `_facts` reads, where the line is plainly of the right shape; None where that has to be looked at."""
+    try:
+        call = _QUICK.decode(raw)
+    except (ValueError, RecursionError):
+        return None
+    answer = call.response
+    plain = (
+        call.call_id
+        and call.attempt_id
+        and call.request.messages
+        and (answer is not None or call.fault is not None)
+        and (call.outcome is None or 0 <= call.outcome <= 1)
+        and all(map(_plain, call.request.messages))
+        and (answer is None or _plain(answer.message))
+        and memoryview(call.request.tools)[0] in b"[n"
+        and memoryview(call.request.sampling)[0] in b"{n"
+    )
+    if not plain:
+        return None
+    num_prompt, num_ids = _num_plain(call.prompt_token_ids, _DIGITS), _num_plain(call.token_ids, _DIGITS)
+    num_logprobs = _num_plain(call.logprobs, _REALS)
+    if num_prompt is None or num_ids is None or num_logprobs is None or (num_logprobs >= 0 and num_ids != num_logprobs):
+        return None
+    try:
+        time = utc(call.ended_at or call.started_at)
+        utc(call.started_at)
+    except BadPieceError:
+        return None
+    return Facts(vendor_id=call.call_id, bundle_ref=call.attempt_id, time=time)
+
+
+def _plain(message: _QuickMessage) -> bool:
+    return memoryview(message.content)[0] in b'"n' and memoryview(message.tool_calls)[0] in b"n"
+
+
+def _num_plain(raw: msgspec.Raw, of: bytes) -> int | None:
+    """How many numbers the list holds, -1 where it is null, None where it is no plain list of such numbers."""
+    text = bytes(raw)
+    if text == b"null":
+        return -1
+    if text.translate(None, of) != b"[]":
+        return None
+    return text.count(b",") + 1 if len(text.strip(b"[] \t\r\n")) else 0
 
 
 def _order(record: StoredRecord) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ def test_a_last_line_is_taken_when_it_is_whole_and_waits_when_it_is_not(tmp_path
     path.write_bytes(line(call(1)) + whole[:-1])
     assert list(Recorder().split(path))[1:] == [Unfinished(line=2, byte_start=len(line(call(1))))]
     path.write_bytes(line(call(1)) + whole)
-    assert [type(piece) for piece in Recorder().split(path)] == [SourceRecord, SourceRecord]
+    assert [isinstance(piece, SourceRecord) for piece in Recorder().split(path)] == [True, True]
 
 
 def test_a_record_behind_a_torn_one_on_the_same_line_is_found(tmp_path: Path) -> None:
