@@ -104,6 +104,7 @@ def is_message(value: Any) -> bool:
         and value.get("type") == "message"
         and value.get("role") == "assistant"
         and isinstance(value.get("content"), list)
+        and ("model" in value or "stop_reason" in value)  # other harnesses' items have the first three too
     )
 
 
