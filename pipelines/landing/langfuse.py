@@ -167,7 +167,7 @@ def _span(value: Any) -> Span:
         num_prompt_tokens=whole_number(first(usage, "input", "promptTokens") or item.get("promptTokens")),
         num_reply_tokens=whole_number(first(usage, "output", "completionTokens") or item.get("completionTokens")),
         cost_usd=_cost(item),
-        fault=fault_of(first(item, "statusMessage", "status_message"), kind) if failed and not answers else None,
+        fault=fault_of(first(item, "statusMessage", "status_message"), kind) if failed else None,
         tool_name=name_or_none(first(attributes, "gen_ai.tool.name", "tool.name")),
         tool_call_id=name_or_none(first(attributes, "gen_ai.tool.call.id", "tool_call.id")),
         tool_arguments=unpacked(item.get("input")) if kind == "tool" else None,

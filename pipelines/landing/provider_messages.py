@@ -59,15 +59,18 @@ def messages_of(value: Any, role: str = "user", depth: int = 0) -> list[dict[str
 def answers_of(value: Any) -> list[dict[str, Any]]:
     """The answers that a call got, one message for each choice, with `finish_reason` where it is said.
 
-    An object of no known shape is what the model was made to write (structured output): its JSON is the answer's text.
+    An object of no known shape is what the model was made to write (structured output): its JSON is the answer's text, in
+    its own spelling where that was logged.
     """
-    value = unpacked(value)
+    written, value = value, unpacked(value)
     if isinstance(value, dict) and (options := _options(value)) is not None:
         return [answer for answer in (_one(option) for option in options) if answer is not None]
     try:
+        if isinstance(written, str) and isinstance(value, list) and not all(isinstance(item, dict) for item in value):
+            raise UnreadableMessagesError("a list that a model wrote")
         read = messages_of(value, "assistant")
     except UnreadableMessagesError:
-        return [{"role": "assistant", "content": orjson.dumps(value).decode()}]
+        return [{"role": "assistant", "content": written if isinstance(written, str) else orjson.dumps(value).decode()}]
     said = [message for message in read if message["role"] == "assistant"]
     if len(said) > 1 and any(message["role"] != "assistant" for message in read):
         said = said[-1:]  # a whole chat: only its end is new
@@ -122,17 +125,15 @@ def tool_of(tool: Any) -> Any:
 
 def unpacked(value: Any) -> Any:
     """A JSON object or array out of its string, however often it was packed; other strings as they are."""
+    inner = value
     for _ in range(4):
-        if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "[", '"'):
-            return value
+        if not isinstance(inner, str) or inner.lstrip()[:1] not in ("{", "[", '"'):
+            break
         try:
-            inner = orjson.loads(value)
+            inner = orjson.loads(inner)
         except orjson.JSONDecodeError:
-            return value
-        if not isinstance(inner, (dict, list, str)):
-            return value
-        value = inner
-    return value
+            break
+    return inner if isinstance(inner, (dict, list)) else value  # a text in quotation marks is one
 
 
 def _of_list(items: list[Any], role: str, depth: int) -> list[dict[str, Any]]:
@@ -170,12 +171,14 @@ def _of_object(value: dict[str, Any], role: str, depth: int) -> list[dict[str, A
     if isinstance(value.get("content"), dict):  # a Gemini candidate
         return [_finished(message, value) for message in messages_of(value["content"], role, depth + 1)]
     for key in _WRAPPERS:
-        if key in value and value[key] is not None:
-            try:
-                return _system(value) + messages_of(value[key], "user" if role == "user" else role, depth + 1)
-            except UnreadableMessagesError:
-                continue
-    if isinstance(value.get("text"), str):
+        inner = value.get(key)
+        if inner is None or (role == "assistant" and not isinstance(unpacked(inner), (dict, list))):
+            continue  # a text under such a key may be a field of what the model was made to write
+        try:
+            return _system(value) + messages_of(inner, role, depth + 1)
+        except UnreadableMessagesError:
+            continue
+    if isinstance(value.get("text"), str) and value.keys() <= {"text", "type"}:
         return [{"role": role, "content": value["text"]}]
     if isinstance(value.get("args"), list) and value["args"]:  # what a traced function was called with
         return messages_of(value["args"][0], role, depth + 1)

@@ -111,7 +111,7 @@ def span_of(
             )
         ),
         cost_usd=_cost(said),
-        fault=fault_of(error, kind) if failed and not answers else None,
+        fault=fault_of(error, kind) if failed else None,
         tool_name=name_or_none(first(said, "gen_ai.tool.name", "tool.name", "ai.toolCall.name")),
         tool_call_id=name_or_none(first(said, "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "tool.id")),
         tool_arguments=unpacked(first(said, "gen_ai.tool.call.arguments", "ai.toolCall.args", "input.value", "tool_arguments"))

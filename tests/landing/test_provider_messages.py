@@ -258,11 +258,27 @@ def test_parallel_calls_of_the_responses_api_are_one_message() -> None:
     assert [message["role"] for message in messages_of([*items, *results, *items])] == ["assistant", "tool", "tool", "assistant"]
 
 
-def test_structured_output_is_the_text_of_an_answer() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name":  "eggs"}',
+        '["a", "b"]',
+        "[1, 2]",
+        '"quoted"',
+        '{"message": "hi"}',
+        '{"text": "hi", "lang": "en"}',
+        '{"input": "x"}',
+        "42",
+    ],
+)
+def test_what_a_model_wrote_stays_as_it_wrote_it(text: str) -> None:
+    assert answers_of(text) == [{"role": "assistant", "content": text}]
+
+
+def test_structured_output_that_was_logged_as_an_object_is_its_json() -> None:
     assert [answer["content"] for answer in answers_of({"name": "eggs", "steps": ["crack"]})] == [
         '{"name":"eggs","steps":["crack"]}'
     ]
-    assert [answer["content"] for answer in answers_of('{"name": "eggs"}')] == ['{"name":"eggs"}']
 
 
 def test_images_stay_parts() -> None:
