@@ -30,6 +30,9 @@ ROLES = {
 _NAMES = {"system", "developer", "user", "assistant", "tool"}
 _ITEMS = {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"}
 _WRAPPERS = ("message", "new_message", "input_value", "messages", "contents", "input", "prompt", "inputs", "request", "kwargs")
+_CUT_REQUEST = ('[{"', '{"')
+_CUT_ANSWER = ('[{"role"', '[{"parts"', '[{"type"', '{"role"', '{"choices"', '{"candidates"', '{"generations"')
+"""How a request or an answer begins that is JSON; exporters cut long attributes, and half a chat is none."""
 MAX_DEPTH = 12
 
 
@@ -48,6 +51,8 @@ def messages_of(value: Any, role: str = "user", depth: int = 0) -> list[dict[str
     if value is None or value == "" or value == {}:
         return []
     if isinstance(value, str):
+        if role == "user" and value.lstrip().startswith(_CUT_REQUEST):
+            raise UnreadableMessagesError("JSON that was cut")
         return [{"role": role, "content": value}]
     if isinstance(value, list):
         return _of_list(value, role, depth)
@@ -63,6 +68,8 @@ def answers_of(value: Any) -> list[dict[str, Any]]:
     its own spelling where that was logged.
     """
     written, value = value, unpacked(value)
+    if isinstance(value, str) and value.lstrip().startswith(_CUT_ANSWER):
+        raise UnreadableMessagesError("JSON that was cut")
     if isinstance(value, dict) and (options := _options(value)) is not None:
         return [answer for answer in (_one(option) for option in options) if answer is not None]
     try:

@@ -318,3 +318,12 @@ def test_tools_are_in_one_shape(held: Any) -> None:
     assert tools_of(held) == [
         {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
     ]
+
+
+def test_half_a_chat_is_none() -> None:
+    """Exporters cut attributes at a length."""
+    whole = json.dumps([{"role": "assistant", "content": "a long text"}])
+    for read in (messages_of, answers_of):
+        with pytest.raises(UnreadableMessagesError, match="cut"):
+            read(whole[:-10])
+    assert [answer["content"] for answer in answers_of('{"name": "eg')] == ['{"name": "eg']  # the model's own
