@@ -17,9 +17,10 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.message_parts import first
+from pipelines.landing.message_parts import first, unpacked
 from pipelines.landing.nested import split_nested
-from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of, tools_of, unpacked
+from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
+from pipelines.landing.provider_tools import tools_of
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.spans import (
     Kind,

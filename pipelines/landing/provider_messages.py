@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from pipelines.landing.message_parts import call_of, first, part_of, reasoning_of, result_of, said_by_tool, text, word
+from pipelines.landing.message_parts import call_of, first, part_of, reasoning_of, result_of, said_by_tool, text, unpacked, word
+from pipelines.landing.provider_tools import tool_as_message
 
 ROLES = {
     "model": "assistant",
@@ -86,63 +87,6 @@ def answers_of(value: Any) -> list[dict[str, Any]]:
     return said
 
 
-def tools_of(value: Any) -> list[Any] | None:
-    """Tool schema in a request, in OpenAI's shape; None where it carries none."""
-    value = unpacked(value)
-    if isinstance(value, list):  # LangChain's callback writes the tools as messages behind the chat
-        found = [tool for item in value if (tool := _tool_as_message(item)) is not None]
-        return [tool_of(tool) for tool in found] or None
-    if not isinstance(value, dict):
-        return None
-    held = first(value, "tools", "functions", "tool_definitions")
-    if held is None:
-        for name in ("config", "kwargs", "invocation_params", "generationConfig"):
-            inner = unpacked(value.get(name))
-            if isinstance(inner, dict) and (tools := tools_of(inner)) is not None:
-                return tools
-        return tools_of(value["messages"]) if isinstance(value.get("messages"), list) else None
-    return tool_list(held)
-
-
-def tool_list(held: Any) -> list[Any] | None:
-    """A list of tool schemas, each maybe a JSON string or a Gemini group of declarations, in OpenAI's shape."""
-    held = unpacked(held)
-    if isinstance(held, dict):
-        held = [{"name": name, **tool} if isinstance(tool, dict) else tool for name, tool in held.items()]
-    if not isinstance(held, list):
-        return None
-    found: list[Any] = []
-    for tool in map(unpacked, held):
-        declared = first(tool, "function_declarations", "functionDeclarations") if isinstance(tool, dict) else None
-        found += [tool_of(inner) for inner in declared] if isinstance(declared, list) else [tool_of(tool)]
-    return found or None
-
-
-def tool_of(tool: Any) -> Any:
-    """One tool schema in OpenAI's shape; as it is where it has no name."""
-    tool = unpacked(tool)
-    if not isinstance(tool, dict) or isinstance(tool.get("function"), dict) or not isinstance(tool.get("name"), str):
-        return tool
-    parameters = first(
-        tool, "parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema", "args_schema"
-    )
-    function = {"name": tool["name"], "description": tool.get("description"), "parameters": unpacked(parameters)}
-    return {"type": "function", "function": {key: kept for key, kept in function.items() if kept is not None}}
-
-
-def unpacked(value: Any) -> Any:
-    """A JSON object or array out of its string, however often it was packed; other strings as they are."""
-    inner = value
-    for _ in range(4):
-        if not isinstance(inner, str) or inner.lstrip()[:1] not in ("{", "[", '"'):
-            break
-        try:
-            inner = orjson.loads(inner)
-        except orjson.JSONDecodeError:
-            break
-    return inner if isinstance(inner, (dict, list)) else value  # a text in quotation marks is one
-
-
 def _of_list(items: list[Any], role: str, depth: int) -> list[dict[str, Any]]:
     if items and all(isinstance(item, list) for item in items) and not _is_pair(items[0]):
         return messages_of(items[0], role, depth + 1)  # LangChain's batch of one
@@ -150,7 +94,7 @@ def _of_list(items: list[Any], role: str, depth: int) -> list[dict[str, Any]]:
         return _of_parts(role, items)  # the parts of one message
     read: list[dict[str, Any]] = []
     for item in map(unpacked, items):
-        if _tool_as_message(item) is not None:
+        if tool_as_message(item) is not None:
             continue
         for message in _of_item(item, role, depth):
             before = read[-1] if read else None
@@ -392,13 +336,3 @@ def _written_calls(content: Any) -> list[dict[str, Any]] | None:
     ):
         return None
     return [call_of(call) for call in calls]
-
-
-def _tool_as_message(item: Any) -> Any:
-    """The tool schema that a message of role `tool` is, None for every other."""
-    if not isinstance(item, dict) or item.get("role") != "tool":
-        return None
-    content = unpacked(item.get("content"))
-    function = content.get("function") if isinstance(content, dict) else None
-    is_schema = isinstance(function, dict) and "name" in function and ("parameters" in function or "description" in function)
-    return content if is_schema else None

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipelines.landing.decoding import BadPieceError
-from pipelines.landing.message_parts import call_of, first, text
-from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of, tool_list, tools_of, unpacked
+from pipelines.landing.message_parts import call_of, first, text, unpacked
+from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
+from pipelines.landing.provider_tools import tool_list, tools_of
 from pipelines.landing.spans import Kind, Span, fault_of, moment, name_or_none, whole_number
 
 Attributes = dict[str, Any]

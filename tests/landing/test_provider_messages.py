@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of, tools_of
+from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
+from pipelines.landing.provider_tools import tools_of
 
 ARGUMENTS = {"order": 7}
 FUNCTION = {"name": "look_up", "arguments": '{"order":7}'}
