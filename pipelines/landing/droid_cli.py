@@ -52,7 +52,7 @@ class DroidCli:
         ordered = in_order(records)
         stored = [record for record in ordered if not record.value["streamed"]]
         if not stored:
-            return Bundle(attempts=attempts_of(_streamed(ordered), harness="droid", tools=_stream_tools(ordered)))
+            return Bundle(attempts=attempts_of(_streamed(ordered), tools=_stream_tools(ordered)))
         # of a session that was streamed and stored, what was stored stands: it holds every message as it was
         left: dict[str, tuple[str | None, str]] = {
             record.record_id: ("", "superseded") for record in ordered if record.value["streamed"]
@@ -61,7 +61,7 @@ class DroidCli:
         latest = {record.value["row"].get("id") or record.record_id: record for record in ordered}
         kept = list(latest.values())
         caller = next((record.value["caller"] for record in ordered if "caller" in record.value), None)
-        attempts = attempts_of(_stored(kept), link="subagent" if caller else None, harness="droid")
+        attempts = attempts_of(_stored(kept), link="subagent" if caller else None)
         attempts[0] = dataclasses.replace(attempts[0], parent_tool_call_id=caller[1] if caller else None)
         places = {record_id: attempt.ref for attempt in attempts for record_id in attempt.record_ids}
         for record in ordered:
