@@ -119,7 +119,7 @@ def test_files_whose_beginning_is_cut_are_known(tmp_path: Path) -> None:
         (test_openhands.FORMAT, line(row)),
         (test_openhands.FORMAT, json.dumps([test_openhands.HISTORY[0], *row["history"]], indent=1).encode()),
         (test_cline.FORMAT, json.dumps(sdk, indent=1).encode()),
-        (test_cline.FORMAT, json.dumps(messages).encode()),
+        (test_cline.FORMAT, json.dumps([test_cline.MESSAGES[0], *messages]).encode()),
         (test_hermes.FORMAT, json.dumps(session, indent=1).encode()),
         (test_opencode.FORMAT, json.dumps({**test_opencode.PARTS[0], "text": filling}).encode()),
     ]
