@@ -24,7 +24,7 @@ from pipelines.landing.calls import (
     has_messages,
     longest_states,
     request_and_response,
-    session_of,
+    conversation_of,
     spelled,
     with_row,
 )
@@ -178,18 +178,17 @@ def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")
     call = _call(value)
-    spelled(call)
     return facts_of(call, vendor_id=call.call_id)
 
 
 def _call(value: dict[str, Any]) -> Call:
     request, response = _parts(value)
     call = call_of(request, response)
-    call.session = session_of(value, request) or _user_session(request)
+    call.conversation = conversation_of(value, request) or _user_conversation(request)
     return with_row(call, value)
 
 
-def _user_session(request: dict[str, Any]) -> str | None:
+def _user_conversation(request: dict[str, Any]) -> str | None:
     """Claude Code names its session inside the user's id: `user_…_account_…_session_<id>`."""
     metadata = request.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None

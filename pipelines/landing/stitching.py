@@ -90,10 +90,10 @@ class Chain:
         return self.calls[-1]
 
 
-def chains(calls: Sequence[LoggedCall], *, one_session: bool = False) -> list[Chain]:
+def chains(calls: Sequence[LoggedCall], *, one_conversation: bool = False) -> list[Chain]:
     """The attempts of some calls, in a total order; `ref` of each is its first own call.
 
-    `one_session`: the log itself says that these calls belong together, so an attempt that begins with an earlier one's
+    `one_conversation`: the log itself says that these calls belong together, so an attempt that begins with an earlier one's
     request is linked to it even where nothing that was answered there comes back in it.
     """
     ordered = _ordered(calls)
@@ -122,7 +122,7 @@ def chains(calls: Sequence[LoggedCall], *, one_session: bool = False) -> list[Ch
             _link(chain, owner[repeated])
         found.append(chain)
         begun += reversed(later)
-    if one_session:
+    if one_conversation:
         _link_requests(found)
     return found
 
@@ -271,7 +271,7 @@ def _link(chain: Chain, parent: Chain) -> None:
 
 
 def _link_requests(found: Sequence[Chain]) -> None:
-    """Of one session: a chain that begins with an earlier one's request and then differs is an edit of it, or, where it comes
+    """Of one conversation: a chain that begins with an earlier one's request and then differs is an edit of it, or, where it comes
     after that one's end with a shorter prompt, goes on under a shortened context. Equal prompts are attempts side by side."""
     known: dict[bytes, Chain] = {}
     for chain in found:

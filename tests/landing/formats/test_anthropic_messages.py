@@ -165,7 +165,7 @@ def test_a_session_in_the_users_id_bundles(tmp_path: Path) -> None:
     value = two()[0]
     value["request"]["metadata"] = {"user_id": "user_a_account_b_session_c"}
     (piece,) = FORMAT.split(write_lines(tmp_path / "log", [value]))
-    assert isinstance(piece, SourceRecord) and piece.bundle_ref == "session:c"
+    assert isinstance(piece, SourceRecord) and piece.bundle_ref == "conversation:c"
 
 
 @pytest.mark.parametrize(
