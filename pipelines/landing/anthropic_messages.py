@@ -19,12 +19,12 @@ from pipelines.landing.calls import (
     Call,
     bundle_of,
     careful,
+    conversation_of,
     count,
     facts_of,
     has_messages,
     longest_states,
     request_and_response,
-    conversation_of,
     spelled,
     with_row,
 )

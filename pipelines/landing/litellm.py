@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.landing import anthropic_messages, openai_chat, openai_responses
-from pipelines.landing.calls import Call, as_json, bundle_of, careful, cost, count, facts_of, moment, conversation_of, spelled
+from pipelines.landing.calls import Call, as_json, bundle_of, careful, conversation_of, cost, count, facts_of, moment, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord

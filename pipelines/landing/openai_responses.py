@@ -21,12 +21,12 @@ from pipelines.landing.calls import (
     Call,
     bundle_of,
     careful,
+    conversation_of,
     cost,
     count,
     facts_of,
     moment,
     request_and_response,
-    conversation_of,
     spelled,
     with_row,
 )

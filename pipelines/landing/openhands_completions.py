@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.landing.calls import Call, bundle_of, careful, cost, facts_of, moment, conversation_of, spelled
+from pipelines.landing.calls import Call, bundle_of, careful, conversation_of, cost, facts_of, moment, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord

@@ -266,7 +266,7 @@ class _Tree:
 def _link(chain: Chain, parent: Chain) -> None:
     """A chain whose first prompt holds answers of another, but not its whole beginning."""
     first, whole = chain.own[0].prompt, parent.last.whole
-    chain.parent, chain.num_shared_turns = parent, _num_common(first, whole)
+    chain.parent, chain.num_shared_turns = parent, _num_alike(first, whole)
     chain.link = "compaction" if len(first) <= len(whole) else "branch"
 
 
@@ -300,7 +300,7 @@ def _answered_before(chain: Chain) -> set[Any]:
     return found
 
 
-def _num_common(turns: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> int:
+def _num_alike(turns: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> int:
     common = 0
     for turn, other in zip(turns, others, strict=False):
         if turn["id"] != other["id"]:

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from pipelines.landing import anthropic_messages, openai_chat, openai_responses
-from pipelines.landing.calls import Call, as_json, bundle_of, careful, facts_of, has_messages, moment, conversation_of, spelled
+from pipelines.landing.calls import Call, as_json, bundle_of, careful, conversation_of, facts_of, has_messages, moment, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_items
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
