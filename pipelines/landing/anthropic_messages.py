@@ -104,6 +104,7 @@ def is_message(value: Any) -> bool:
         and value.get("type") == "message"
         and value.get("role") == "assistant"
         and isinstance(value.get("content"), list)
+        and not {"usage", "stop_reason"}.isdisjoint(value)  # items of the Responses API look the same but for these
     )
 
 
