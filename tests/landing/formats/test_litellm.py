@@ -97,7 +97,13 @@ def test_a_failure_is_a_fault() -> None:
 
 
 def test_anthropics_words_pass_through() -> None:
-    answer = {"id": "1", "type": "message", "role": "assistant", "content": [{"type": "text", "text": "a"}], "model": "c"}
+    answer = {
+        "id": "1",
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "a"}],
+        "stop_reason": "end_turn",
+    }
     (attempt,) = attempts(FORMAT, spend_row(response=json.dumps(answer)))
     assert attempt.turns[-1]["content"] == "a" and attempt.turns[-1]["sampled"]
 
