@@ -12,17 +12,21 @@ import datetime
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from pipelines.doors.engine import tokenizer_file
 from pipelines.doors.lake import Snapshot
+from pipelines.doors.tokenizer import Spelling, spelling_of
 from pipelines.errors import ConfigError, SourceError
 from pipelines.landing import offsets
 from pipelines.landing.chunks import Chunk, Identified, ReadWholeError, chunks
 from pipelines.landing.format import BadRecord, LogFormat
+from pipelines.landing.redacted_tokens import with_token_ids
 from pipelines.landing.redaction import Redactor, dumped
 from pipelines.landing.redaction_rules import Rules, rules_of
 from pipelines.landing.sources import SourceFile, find, unreadable
@@ -114,6 +118,13 @@ class Landing:
             self.stored[shown] = Redactor(self.workspace.redaction_key, self.rules).text(shown)
         return self.stored[shown]
 
+    def _tokenizer(self, value: dict[str, Any]) -> Spelling | None:
+        """Of the model that made a call's ids; None where that is not this workspace's policy, whose tokenizer is known."""
+        if str(value.get("policy_version")).partition("@")[0] != self.workspace.config.policy.name:
+            return None
+        path = tokenizer_file(self.workspace)
+        return None if path is None else spelling_of(path)
+
     def _from(
         self, position: offsets.Position, shown: str, format: LogFormat, app_id: str, advance: Callable[[int], None]
     ) -> None:
@@ -172,6 +183,7 @@ class Landing:
         redacted = redactor.value(record.value)
         spelled = None
         if redactor.counts.total():  # the text changes and no id may: they are taken before
+            redacted = with_token_ids(record.value, redacted, redactor, partial(self._tokenizer, record.value))
             try:
                 spelled = identities(self.workspace.identity, format.spell(record.value))
             except (ValueError, KeyError, TypeError, AttributeError, IndexError):
