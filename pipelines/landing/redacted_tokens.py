@@ -48,8 +48,8 @@ def with_token_ids(original: Any, redacted: Any, redactor: Redactor, tokenizer: 
 
 
 def _lists(original: dict[str, Any], redacted: dict[str, Any], redactor: Redactor, spelling: Spelling) -> dict[str, Any]:
-    asked = [(before["content"], after["content"]) for before, after in zip(_asked(original), _asked(redacted), strict=True)]
-    answer = (_answer(original).get("content"), _answer(redacted).get("content"))
+    asked: list[tuple[Any, Any]] = [(before["content"], after["content"]) for before, after in zip(_asked(original), _asked(redacted), strict=True)]
+    answer: tuple[Any, Any] = (_answer(original).get("content"), _answer(redacted).get("content"))
     contents = [pair for pair in (*asked, answer) if isinstance(pair[0], str) and pair[0] != pair[1]]
     secrets = {span.secret for before, after in contents for span in _spans(before, after, redactor.key)}
 
