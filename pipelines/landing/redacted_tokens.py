@@ -39,6 +39,8 @@ def with_token_ids(original: Any, redacted: Any, redactor: Redactor, tokenizer: 
     """The redacted call with its ids and logprobs where that is exact, else as it is. `tokenizer` is asked only when needed."""
     if not isinstance(original, dict) or not isinstance(original.get("prompt_token_ids"), list) or not original.get("token_ids"):
         return redacted
+    if original.get("redacted_spans"):  # stored before, with ids that were replaced then
+        return redacted
     try:
         if _frame(original) != _frame(redacted) or (spelling := tokenizer()) is None:
             return redacted
@@ -48,7 +50,9 @@ def with_token_ids(original: Any, redacted: Any, redactor: Redactor, tokenizer: 
 
 
 def _lists(original: dict[str, Any], redacted: dict[str, Any], redactor: Redactor, spelling: Spelling) -> dict[str, Any]:
-    asked: list[tuple[Any, Any]] = [(before["content"], after["content"]) for before, after in zip(_asked(original), _asked(redacted), strict=True)]
+    asked: list[tuple[Any, Any]] = [
+        (before["content"], after["content"]) for before, after in zip(_asked(original), _asked(redacted), strict=True)
+    ]
     answer: tuple[Any, Any] = (_answer(original).get("content"), _answer(redacted).get("content"))
     contents = [pair for pair in (*asked, answer) if isinstance(pair[0], str) and pair[0] != pair[1]]
     secrets = {span.secret for before, after in contents for span in _spans(before, after, redactor.key)}

@@ -135,6 +135,8 @@ def test_a_redacted_span_never_trains(folder: Path, spelling: Spelling, tmp_path
     assert row["exact_tokens"] and row["num_sampled_tokens"] == len(raw["token_ids"]) - (end - start) > 0
     found = sequences_of(row["calls"], row["num_sampled_tokens"])
     assert np.flatnonzero(~found.sampled[0]).tolist() == list(range(start, end))
+    again = Redactor(KEY).value({**raw, "note": EMAIL})  # one that changes once more
+    assert again["token_ids"] is again["redacted_spans"] is None
     calls = json.loads(row["calls"])
     for spans in ([[0, len(raw["token_ids"])]], [[-1, 2]], [[2, 2]], [3], [[0, 10_000]]):
         with pytest.raises(RowRefusedError, match="call 0"):
