@@ -109,7 +109,7 @@ class Atif:
             kept = {**value, "trial": path.parent.parent.name}
         readable(self.spell, kept)
         times = [time for document in documents_of(kept) for time in document.times]
-        ref = text(kept.get("trial")) or _session(text(value.get("session_id"))) or text(value.get("trajectory_id"))
+        ref = text(kept.get("trial")) or _run_named_by(text(value.get("session_id"))) or text(value.get("trajectory_id"))
         return Facts(bundle_ref=ref, time=max(times, default=None), value=kept)
 
 
@@ -121,7 +121,7 @@ def _is_result(value: dict[str, Any]) -> bool:
     return {"trial_name", "task_name"} <= value.keys() and bool(RESULT_KEYS & value.keys())
 
 
-def _session(session: str | None) -> str | None:
+def _run_named_by(session: str | None) -> str | None:
     """Of the session that a continuation or a summary belongs to: some harnesses write their number behind its id."""
     if session is None:
         return None

@@ -191,6 +191,7 @@ class _QuickCall(msgspec.Struct):
     prompt_token_ids: msgspec.Raw = _NULL
     token_ids: msgspec.Raw = _NULL
     logprobs: msgspec.Raw = _NULL
+    redacted_spans: None = None
     ended_at: str | None = None
     outcome: float | None = None
     fault: str | None = None

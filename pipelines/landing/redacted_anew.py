@@ -14,17 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pipelines.doors.lake import Snapshot
-from pipelines.errors import UnknownFormatError
-from pipelines.landing import registry
-from pipelines.landing.land import RAW_LIMIT
-from pipelines.landing.redaction import Redactor, dumped
+from pipelines.landing.redacting_again import redacted_again
+from pipelines.landing.redaction import Redactor
 from pipelines.landing.redaction_rules import rules_of
-from pipelines.landing.spelling import identities
+from pipelines.landing.rows import RAW_LIMIT
 from pipelines.schemas import DUPLICATES, QUARANTINE, RECORDS, TABLES, TRAJECTORIES
 from pipelines.steps import reached
 from pipelines.workspace import Workspace
@@ -122,14 +119,10 @@ class _Redacting:
         if row["rules"] == self.rules.hash:
             return row
         redactor = self._redactor()
-        value = orjson.loads(row["raw"])
-        redacted = redactor.value(value)
+        again = redacted_again(row, redactor, self.workspace.identity)
         if redactor.counts.total():
             self.changed.add(row["bundle_key"])
-            if row["identities"] is None:  # the text changes and no id may
-                row = {**row, "identities": self._identities(row["format"], value)}
-            row = {**row, "raw": dumped(redacted)}
-        return {**row, "rules": self.rules.hash, "source": redactor.text(row["source"])}
+        return {**row, **again, "source": redactor.text(row["source"])}
 
     def piece(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row of landing/quarantine."""
@@ -142,12 +135,6 @@ class _Redacting:
 
     def _redactor(self) -> Redactor:
         return Redactor(self.workspace.redaction_key, self.rules)
-
-    def _identities(self, format: str, value: Any) -> str | None:
-        try:
-            return dumped(identities(self.workspace.identity, registry.by_name(format).spell(value)))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, UnknownFormatError):
-            return None  # not to be read by this parser: the trajectories stage says so of the whole bundle
 
 
 def _rewritten(again: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[pa.Table], pa.Table]:

@@ -11,13 +11,14 @@ from typing import Any
 
 import orjson
 
+from pipelines.errors import UnknownFormatError
 from pipelines.ids import Identity
-from pipelines.landing.format import LogFormat
+from pipelines.landing import registry
 from pipelines.landing.redaction import Redactor, dumped
 from pipelines.landing.spelling import identities
 
 
-def redacted_again(row: Mapping[str, Any], redactor: Redactor, identity: Identity, format: LogFormat) -> dict[str, Any]:
+def redacted_again(row: Mapping[str, Any], redactor: Redactor, identity: Identity) -> dict[str, Any]:
     """The columns of landing/records (`raw`, `identities`, `rules`) that a row has under the redactor's rules.
 
     `rules` always becomes theirs; equal `raw` means that nothing else changes. Ids and logprobs of a record that changes
@@ -29,7 +30,7 @@ def redacted_again(row: Mapping[str, Any], redactor: Redactor, identity: Identit
         return {"raw": row["raw"], "identities": kept, "rules": redactor.rules.hash}
     if kept is None:
         try:
-            kept = dumped(identities(identity, format.spell(value)))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            kept = dumped(identities(identity, registry.by_name(row["format"]).spell(value)))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, UnknownFormatError):
             kept = None  # as at landing: the trajectories stage says of the whole bundle that it cannot be read
     return {"raw": dumped(redacted), "identities": kept, "rules": redactor.rules.hash}

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pipelines import trajectories
 from pipelines.errors import ConfigError
-from pipelines.landing import registry
 from pipelines.landing.land import land
 from pipelines.landing.redacting_again import redacted_again
 from pipelines.landing.redaction import Redactor
@@ -112,9 +111,9 @@ def test_what_is_stored_is_redacted_again_under_other_rules(tmp_path: Path) -> N
     stored, wanted = ({row["record_id"]: row for row in workspace.lake.read(RECORDS.name).to_pylist()} for workspace in (off, on))
     for record_id, row in stored.items():
         redactor = Redactor(on.redaction_key, rules_of(on))
-        again = redacted_again(row, redactor, on.identity, registry.by_name("recorder"))
+        again = redacted_again(row, redactor, on.identity)
         assert again == {name: wanted[record_id][name] for name in again}
-        twice = redacted_again({**row, **again}, redactor, on.identity, registry.by_name("recorder"))
+        twice = redacted_again({**row, **again}, redactor, on.identity)
         assert twice == again
 
 
