@@ -185,7 +185,7 @@ def quarantine_retry(
     """Read pieces again with today's parsers; what can be read now lands and is made into trajectories."""
     from pipelines.replay import retry
 
-    _answer(as_json, retry(_open(folder), records or None), show.fields)
+    _answer(as_json, retry(_open(folder), records or None), show.retried)
 
 
 @app.command()

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pipelines.landing.format import GIVES
+
 console = Console(soft_wrap=False, highlight=False)
 if not console.is_terminal:
     console = Console(soft_wrap=False, highlight=False, width=160)  # a pipe has no width; 80 would fold every id
@@ -103,8 +105,9 @@ def ingested(content: dict[str, Any]) -> None:
 
 
 def formats(content: list[dict[str, Any]]) -> None:
-    """The log formats."""
-    rows(content)
+    """The log formats: a column for each thing that records may carry."""
+    drawn = [[row["name"], *("yes" if word in row["gives"] else "" for word in GIVES), row["what"]] for row in content]
+    table("", ["format", *(word.replace("_", " ") for word in GIVES), "written by"], drawn)
 
 
 def quarantine(content: list[dict[str, Any]]) -> None:
@@ -120,8 +123,9 @@ def replayed(content: dict[str, Any]) -> None:
     if content["why_nothing"] and not content["redacted"]:
         console.print(content["why_nothing"])
         return
+    console.print(f"Bundles read again: {content['bundles']}\n")
     table(
-        f"Bundles read again: {content['bundles']}",
+        "",
         ["trajectories", "number"],
         [(kind, content[kind]) for kind in ("added", "changed", "removed", "unchanged")],
         numbers=["number"],
@@ -140,8 +144,17 @@ def replayed(content: dict[str, Any]) -> None:
     fields(rests)
     if content["checkpoints"]:
         console.print("\nThose checkpoints keep citing the batches that they used.")
-    told = "Derived again. Older versions of the tables stay readable until vacuum." if content["applied"] else ""
-    console.print(f"\n{told or 'Nothing was written. Next: the same command with --apply'}")
+    if not content["applied"]:
+        console.print("\nNothing was written. Next: the same command with --apply")
+    elif content["redacted"]:
+        console.print("\nDerived again. Older versions of what was redacted anew are deleted, since they held the old text.")
+    else:
+        console.print("\nDerived again. Older versions of the tables stay readable until vacuum.")
+
+
+def retried(content: dict[str, Any]) -> None:
+    """After `quarantine retry`."""
+    fields({**content, "left": len(content["left"])})
 
 
 def lanes(content: dict[str, Any]) -> None:
