@@ -71,7 +71,7 @@ def test_the_state_of_files_changes_with_them_alone(workspace: Workspace, tmp_pa
 
 def test_the_command_ends_cleanly_when_told(workspace: Workspace, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "log.jsonl", [call(1)])
-    command = [sys.executable, "-m", "pipelines", "ingest", "--watch", "--json", "--folder", str(workspace.folder), str(path)]
+    command = [sys.executable, "-m", "pipelines", "ingest", "--watch", "--json", "--workspace", str(workspace.folder), str(path)]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
     assert running.stdout is not None
     assert json.loads(running.stdout.readline())["records"] == 1
