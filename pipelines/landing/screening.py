@@ -19,6 +19,7 @@ _PLAIN = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"f": b"\f", b"b": b"\b", b"u":
 _SPACED_KEY = re.compile(rb'"\s+:')
 _HEADER_ENDS = (b'authorization"', b'cookie"', b'api-key"', b'auth-token"')
 """How the names that make a list of two strings a header end (redaction.py)."""
+_MOST_KEYS = 100_000
 _NUM_CHEAP = 200
 """Escapes of a text that are resolved one by one, which is faster than any search for two bytes at once."""
 
@@ -33,31 +34,47 @@ def searchable(text: bytes) -> bytes:
     return b"".join([parts[0], *(_PLAIN[part[:1]] + part[1:] for part in parts[1:])])
 
 
-def is_clean(text: bytes, rules: Rules) -> bool:
-    """Whether redaction would change nothing in the value of some normalised text; False where the walk has to say."""
-    resolved = searchable(text)
-    if b"\\" in resolved or b"\0" in resolved:
-        return False
-    keys = set()
-    for part in text.split(b'":')[:-1]:
-        quote = part.rfind(b'"')
-        if part.endswith(b"\\"):  # inside a string
-            continue
-        if part[quote - 1 : quote] == b"\\":  # a key with a quote in it
+class Screen:
+    """Judges texts under one rule set."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._fine: set[bytes] = set()
+        """Keys that say nothing, each with the two bytes before it: the few of a log come again and again."""
+
+    def is_clean(self, text: bytes) -> bool:
+        """Whether redaction would change nothing in the value of some normalised text; False where the walk has to say."""
+        resolved = searchable(text)
+        if b"\\" in resolved or b"\0" in resolved:
             return False
-        keys.add(part[quote + 1 :])
-    nested = resolved is not text and b'\\"' in text
-    if nested:
-        if _SPACED_KEY.search(resolved):
+        nested = resolved is not text and b'\\"' in text
+        if nested and _SPACED_KEY.search(resolved):
             return False
-        keys.update(part[part.rfind(b'"') + 1 :] for part in resolved.split(b'":')[:-1])
-    if b"value" in keys or any(rules.about(key.decode()) is not None for key in keys):
-        return False
-    if nested or b'["' in text:
-        lowered = resolved.lower()
-        if any(name in lowered for name in _HEADER_ENDS):
+        if not self._fine_keys(text, nested) or (nested and not self._fine_keys(resolved, False)):
             return False
-    return not rules.may_match(resolved)
+        if nested or b'["' in text:
+            lowered = resolved.lower()
+            if any(name in lowered for name in _HEADER_ENDS):
+                return False
+        return not self.rules.may_match(resolved)
+
+    def _fine_keys(self, text: bytes, nested: bool) -> bool:
+        """Whether no key that a colon follows in the text tells anything; of `nested` ones another look is taken."""
+        parts = text.split(b'":')
+        parts.pop()
+        for key in {part[part.rfind(b'"') - 1 :] for part in parts} - self._fine:
+            if key.endswith(b"\\"):  # inside a string: it was escaped
+                if nested:
+                    continue
+                return False
+            if key[1:2] != b'"' or key[:1] == b"\\":  # the text does not begin with an object, or a quote is part of the key
+                return False
+            name = key[2:].decode()
+            if name == "value" or self.rules.about(name) is not None:
+                return False
+            if len(self._fine) < _MOST_KEYS:
+                self._fine.add(key)
+        return True
 
 
 def has_escape(text: bytes, second: bytes) -> bool:

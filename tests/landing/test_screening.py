@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from pipelines.landing.decoding import decode
 from pipelines.landing.redaction import Redactor
 from pipelines.landing.redaction_rules import stock
-from pipelines.landing.screening import is_clean
+from pipelines.landing.screening import Screen
 from tests.landing.lines import call
 from tests.landing.test_redaction import AROUND, SECRETS
 
+SCREEN = Screen(stock())
 KEY = b"a key of sixteen"
 SAID = [AROUND.get(rule, "{}").format(secret) for rule, secret in SECRETS.items()]
 NAMES = [
@@ -38,7 +39,7 @@ def check(value: Any, *, ascii: bool = False) -> bool:
     found, text = decode(json.dumps(value, ensure_ascii=ascii).encode())
     redactor = Redactor(KEY)
     redacted = redactor.value(found)
-    clean = is_clean(text, stock())
+    clean = SCREEN.is_clean(text)
     assert not clean or (redacted == found and not redactor.counts), text
     return clean
 
