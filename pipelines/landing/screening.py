@@ -47,12 +47,12 @@ class Screen:
         resolved = searchable(text)
         if b"\\" in resolved or b"\0" in resolved:
             return False
-        nested = resolved is not text and b'\\"' in text
+        nested = resolved is not text and has_escape(text, b'"')
         if nested and _SPACED_KEY.search(resolved):
             return False
         if not self._fine_keys(text, nested) or (nested and not self._fine_keys(resolved, False)):
             return False
-        if nested or b'["' in text:
+        if nested or any(part[:1] == b'"' for part in text.split(b"[")):
             lowered = resolved.lower()
             if any(name in lowered for name in _HEADER_ENDS):
                 return False
