@@ -43,10 +43,10 @@ class Sequences:
 
     token_ids: list[np.ndarray]
     """int32 [T] each: prompt, then sampled."""
-    num_sampled: list[int]
-    """How many at the end of each were sampled."""
+    sampled: list[np.ndarray]
+    """bool each, of the answer at its end: false where a token stands for a secret that redaction took out."""
     logprobs: list[np.ndarray]
-    """float32 [num_sampled] each, natural logarithms under the sampler."""
+    """float32 of the answer, natural logarithms under the sampler; 0 where it did not sample."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def sequences_of(calls: str, num_sampled_tokens: int) -> Sequences:
     `num_sampled_tokens` is what the trajectory says it sampled: trainable tokens over its rows must come to exactly that.
     """
     token_ids: list[np.ndarray] = []
-    num_sampled: list[int] = []
+    marks: list[np.ndarray] = []
     logprobs: list[np.ndarray] = []
     for index, call in enumerate(orjson.loads(calls)):
         prompt, sampled, logged = (call.get(name) for name in ("prompt_token_ids", "token_ids", "logprobs"))
@@ -79,7 +79,8 @@ def sequences_of(calls: str, num_sampled_tokens: int) -> Sequences:
             raise RowRefusedError(f"call {index}: no {'prompt' if not prompt else 'sampled token'}")
         if len(sampled) != len(logged):
             raise RowRefusedError(f"call {index}: {len(sampled)} sampled ids and {len(logged)} logprobs")
-        values = _numbers(logged, np.float32, index)
+        mark = _mark(len(sampled), call.get("redacted_spans"), index)
+        values = _numbers([value if own else 0.0 for value, own in zip(logged, mark, strict=True)], np.float32, index)
         # a comparison that is false for NaN, too
         if not bool(np.all((values <= _LARGEST_LOGPROB) & (values > -np.inf))):
             raise RowRefusedError(f"call {index}: a logprob is no finite number at or below 0")
@@ -87,28 +88,29 @@ def sequences_of(calls: str, num_sampled_tokens: int) -> Sequences:
         if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
             raise RowRefusedError(f"call {index}: a token id is negative or too large")
         token_ids.append(ids.astype(np.int32))
-        num_sampled.append(len(sampled))
+        marks.append(mark)
         logprobs.append(values)
-    if sum(num_sampled) != num_sampled_tokens or not num_sampled:
-        raise RowRefusedError(f"its calls sampled {sum(num_sampled)} tokens and the trajectory {num_sampled_tokens}")
-    return Sequences(token_ids, num_sampled, logprobs)
+    total = sum(int(mark.sum()) for mark in marks)
+    if total != num_sampled_tokens or not marks:
+        raise RowRefusedError(f"its calls sampled {total} tokens and the trajectory {num_sampled_tokens}")
+    return Sequences(token_ids, marks, logprobs)
 
 
 def table_of(members: Sequence[Member], *, identity: Identity, lane: str, base_model: str, tokenizer_hash: str) -> pa.Table:
     """Rows of a batch in the order of the members, calls in theirs, with their hashes. At least one member."""
     flat = [
-        (member, turn, ids, count, logged)
+        (member, turn, ids, mark, logged)
         for member in members
-        for turn, (ids, count, logged) in enumerate(
-            zip(member.sequences.token_ids, member.sequences.num_sampled, member.sequences.logprobs, strict=True)
+        for turn, (ids, mark, logged) in enumerate(
+            zip(member.sequences.token_ids, member.sequences.sampled, member.sequences.logprobs, strict=True)
         )
     ]
     offsets = np.cumsum([0, *(len(ids) for _, _, ids, _, _ in flat)], dtype=np.int32)
     sampled = np.zeros(offsets[-1], dtype=bool)
     logprobs = np.zeros(offsets[-1], dtype=np.float32)
-    for end, (_, _, _, count, logged) in zip(offsets[1:], flat, strict=True):
-        sampled[end - count : end] = True
-        logprobs[end - count : end] = logged
+    for end, (_, _, _, mark, logged) in zip(offsets[1:], flat, strict=True):
+        sampled[end - len(mark) : end] = mark
+        logprobs[end - len(mark) : end] = logged
 
     def lists(values: pa.Array) -> pa.Array:
         return pa.ListArray.from_arrays(pa.array(offsets), values)
@@ -167,6 +169,20 @@ def hashes_of(table: pa.Table, *, identity: Identity, generations: dict[str, int
             )
         )
     return hashes
+
+
+def _mark(length: int, spans: Sequence[Sequence[int]] | None, index: int) -> np.ndarray:
+    mark = np.ones(length, dtype=bool)
+    try:
+        for start, end in spans or ():
+            if not 0 <= start < end <= length:
+                raise ValueError
+            mark[start:end] = False
+    except (TypeError, ValueError):
+        raise RowRefusedError(f"call {index}: its redacted spans are none of its {length} sampled ids") from None
+    if not mark.any():
+        raise RowRefusedError(f"call {index}: all of its sampled tokens stand for secrets")
+    return mark
 
 
 def _numbers(values: Sequence[float], kind: type[np.generic], index: int) -> np.ndarray:

@@ -209,7 +209,7 @@ def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, 
     counts = workspace.queries.run("batches/lane_counts", {"night": night}).to_pylist()
     if counts and not rewrite and workspace.queries.run("batches/later_nights", {"night": night}).num_rows:
         return counts
-    parameters = _parameters(workspace, night)
+    parameters = {**_parameters(workspace, night), "strict": workspace.config.groups.context == "strict"}
 
     def compute(snapshot: Snapshot) -> pa.Table:
         eligible, trained = eligibility(workspace), _trained(workspace, night)

@@ -61,6 +61,7 @@ LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of 
     "trained",  # in the batch of this night
     "consumed",  # in a batch of an earlier night
     "no_siblings",  # in no sealed group
+    "context_mismatch",  # its task has other attempts, each under another prompt, tool schema or snapshot (I4)
     "stale_group",  # a replay changed or removed a member of its group
     "no_spread",  # all rewards of its group are equal
     "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
@@ -75,7 +76,7 @@ STALE_REASONS = (  # why a sealed group trains no more
     "member_changed",  # a replay made another row of a member
     "member_removed",  # a replay made no such trajectory any more
 )
-WANTED_REASONS = ("no_siblings", "no_spread")
+WANTED_REASONS = ("no_siblings", "context_mismatch", "no_spread")
 REWARD_REASONS = ("no_verdict", "no_score", "verifier_failed", "judge_failed", "harness_fault")
 DECISION_REASONS = (
     "better",  # promote: lower bound of the paired difference above 0

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pipelines import groups
-from pipelines.landing import registry
+from pipelines.landing import redacted_anew, registry
 from pipelines.landing.retrying import Retried
 from pipelines.landing.retrying import retry as retry_pieces
 from pipelines.progress import bar
@@ -112,10 +112,14 @@ def replay(
 
     Looked at are the bundles that another parser version made or that could not be read, with `every` all (settings of a
     source reach what was built before only so); of `format` and with a record on the days `first` to `last` where these are
-    given. `bundle_keys` narrows it to these. UnknownFormatError where no format has that name.
+    given. `bundle_keys` narrows it to these. Whatever it is narrowed to, records and pieces that were redacted under other
+    rules are redacted anew with `apply`, all of them: a secret knows no format. UnknownFormatError where no format has that name.
     """
     if format is not None:
         registry.by_name(format)
+    redacted = redacted_anew.behind(workspace) if bundle_keys is None else {}
+    if apply and bundle_keys is None and (redacted or redacted_anew.is_due(workspace)):
+        _redact(workspace)
     wanted = _bundles(workspace, format, first, last, every)
     if bundle_keys is not None:
         asked = set(bundle_keys)
@@ -140,8 +144,9 @@ def replay(
         stale_groups=[row["group_id"] for row in stale],
         stale_rewards=sum(row["num_rewards"] for row in stale),
         checkpoints=_learned(workspace, stale),
+        redacted=redacted,
         versions=versions,
-        why_nothing=None if changes.bundles else _why_nothing(wanted),
+        why_nothing=None if changes.bundles or redacted else _why_nothing(wanted),
     )
 
 
@@ -175,6 +180,17 @@ def retry(workspace: Workspace, record_ids: Sequence[str] | None = None) -> dict
 def _unreadable(workspace: Workspace) -> list[dict[str, Any]]:
     kinds = ds.field("kind") == UNREADABLE
     return workspace.lake.read(DUPLICATES.name, ["record_id", "bundle_key"], kinds).to_pylist()
+
+
+def _redact(workspace: Workspace) -> None:
+    """Everything that is stored under the rules in force; what is made of changed records is made again.
+
+    No id moves, so sealed groups stay what they are. The files with the old text are deleted: older versions of these tables
+    cannot be read any more.
+    """
+    redacted_anew.redact_anew(workspace)
+    build(workspace)
+    redacted_anew.delete_old_files(workspace)
 
 
 def _bundles(workspace: Workspace, format: str | None, first: str | None, last: str | None, every: bool) -> list[dict[str, Any]]:

@@ -247,7 +247,9 @@ class _Read:
         if attempt.task_id is not None:
             task_key = self.identity.named_task_key(harness, self._known("task_id", attempt.task_id))
         else:
-            task_key = self.identity.request_task_key(harness, [turn["id"] for turn in request])
+            # a log of answers alone does not say what was asked: strangers must not become siblings
+            unasked = () if request else (self._trajectory_id(attempt.ref),)
+            task_key = self.identity.request_task_key(harness, [*(turn["id"] for turn in request), *unasked])
         context_key = self.identity.context_key(
             [turn["id"] for turn in system],
             None if attempt.tools is None else self._known("tools", attempt.tools),

@@ -126,6 +126,15 @@ def base_identity(workspace: Workspace) -> tuple[str, str]:
         ) from None
 
 
+def tokenizer_file(workspace: Workspace) -> Path | None:
+    """tokenizer.json of the base model; None where the base model is not at hand."""
+    try:
+        path = _base_folder(_base_argument(workspace)) / "tokenizer.json"
+    except (EngineError, OSError):
+        return None
+    return path if path.exists() else None
+
+
 def _base_argument(workspace: Workspace) -> str:
     base_model = workspace.config.policy.base_model
     return base_model if base_model == "embedded" else str(workspace.path(base_model).resolve())

@@ -186,19 +186,28 @@ class Lake:
         return self.replace_rows(name, partition, values, compute)
 
     def replace_rows(
-        self, name: str, column: str, values: Sequence[str], compute: Callable[[Snapshot], pa.Table | None]
+        self,
+        name: str,
+        column: str,
+        values: Sequence[str],
+        compute: Callable[[Snapshot], pa.Table | None],
+        *,
+        partition: str | None = None,
     ) -> Commit:
         """Replace the rows whose `column` (a day or an id) is in `values` by what `compute` returns, in one commit.
 
-        Every returned row must have one of the values too. None: nothing is changed. Like in `append_computed`, `compute`
+        Every returned row must have one of the values too. `partition`: only rows of this partition, which spares the engine
+        the search through the others. None: nothing is changed. Like in `append_computed`, `compute`
         may be called several times.
         """
         spec = TABLES[name]
-        for value in values:
+        for value in (*values, *(() if partition is None else (partition,))):
             if not _PLAIN_VALUE.fullmatch(value):
                 raise LakeError(f"table {name}: {value!r} is no value to replace by")
         listed = ", ".join(f"'{value}'" for value in sorted(set(values)))
         predicate = f"{column} IN ({listed})"
+        if partition is not None:
+            predicate = f"{spec.partition} = '{partition}' AND {predicate}"
         for _ in range(MAX_TRIES):
             handle = self._grown(spec)
             if handle is None:

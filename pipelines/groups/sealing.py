@@ -62,7 +62,12 @@ def overview(workspace: Workspace) -> Overview:
 
 def want(workspace: Workspace, night: str) -> WantedTasks:
     """Write the tasks that more attempts would help, ranked, as the night's `groups/wanted`."""
-    parameters = {"night": night, "rubric_hash": workspace.rubric()[1], "min_spread": MIN_SPREAD}
+    parameters = {
+        "night": night,
+        "rubric_hash": workspace.rubric()[1],
+        "min_spread": MIN_SPREAD,
+        "strict": workspace.config.groups.context == "strict",
+    }
     rows = WANTED.schema.empty_table()
 
     def compute(snapshot: Snapshot) -> pa.Table:

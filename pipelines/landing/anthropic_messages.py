@@ -19,12 +19,12 @@ from pipelines.landing.calls import (
     Call,
     bundle_of,
     careful,
+    conversation_of,
     count,
     facts_of,
     has_messages,
     longest_states,
     request_and_response,
-    session_of,
     spelled,
     with_row,
 )
@@ -104,6 +104,7 @@ def is_message(value: Any) -> bool:
         and value.get("type") == "message"
         and value.get("role") == "assistant"
         and isinstance(value.get("content"), list)
+        and not {"usage", "stop_reason"}.isdisjoint(value)  # items of the Responses API look the same but for these
     )
 
 
@@ -178,18 +179,17 @@ def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")
     call = _call(value)
-    spelled(call)
     return facts_of(call, vendor_id=call.call_id)
 
 
 def _call(value: dict[str, Any]) -> Call:
     request, response = _parts(value)
     call = call_of(request, response)
-    call.session = session_of(value, request) or _user_session(request)
+    call.conversation = conversation_of(value, request) or _user_conversation(request)
     return with_row(call, value)
 
 
-def _user_session(request: dict[str, Any]) -> str | None:
+def _user_conversation(request: dict[str, Any]) -> str | None:
     """Claude Code names its session inside the user's id: `user_…_account_…_session_<id>`."""
     metadata = request.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None

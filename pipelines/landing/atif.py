@@ -12,6 +12,8 @@ does not hold, becomes part of its record, and both are read together; elsewhere
 - Subagents and continuations are attempts of their own, linked: by id, or by the name of the file they are said to be in.
 - No document holds a reward. A trial's belongs to the last document of its only attempt. Where Harbor's exception is the
   agent's own timeout the tests ran all the same; a verifier's is no failed attempt, and neither is any other.
+- A result may hold the sampler's tokens of each call (`agent_result.rollout_details`, the main agent's first): they are
+  taken where the document has none and they are as many as its calls.
 - Documents by agentpile say task and outcome in `extra`.
 """
 
@@ -24,18 +26,22 @@ from typing import Any
 
 import orjson
 
-from pipelines.landing.atif_documents import Document, documents_of, newest
+from pipelines.landing.atif_documents import Document, documents_of, newest, tokens_entry
 from pipelines.landing.decoding import Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import GIVES, Attempt, Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
-from pipelines.landing.shapes import check, mapping, moment, number, readable, text
+from pipelines.landing.shapes import check, mapping, moment, number, objects, readable, text
 
 OWN_EXCEPTIONS = ("AgentTimeoutError",)
 """Of a trial, that are the policy's own doing."""
 
+RESULT_KEYS = {"verifier_result", "exception_info", "agent_info", "trial_uri"}
+"""Of which a trial's result has some; ids of tokens may stand between them, so that the beginning of a file shows not all."""
+
 TIMEOUTS = ("EnvironmentStartTimeoutError", "AgentSetupTimeoutError", "EnvironmentBuildTimeoutError")
+TOKENS = ("prompt_token_ids", "token_ids", "logprobs")
 VERIFIER = ("Verifier", "Reward")
 """What the names of a verifier's exceptions begin with."""
 
@@ -103,7 +109,7 @@ class Atif:
             kept = {**value, "trial": path.parent.parent.name}
         readable(self.spell, kept)
         times = [time for document in documents_of(kept) for time in document.times]
-        ref = text(kept.get("trial")) or _session(text(value.get("session_id"))) or text(value.get("trajectory_id"))
+        ref = text(kept.get("trial")) or _run_named_by(text(value.get("session_id"))) or text(value.get("trajectory_id"))
         return Facts(bundle_ref=ref, time=max(times, default=None), value=kept)
 
 
@@ -112,10 +118,10 @@ def _is_document(value: dict[str, Any]) -> bool:
 
 
 def _is_result(value: dict[str, Any]) -> bool:
-    return "trial_name" in value and "task_name" in value and ("verifier_result" in value or "exception_info" in value)
+    return {"trial_name", "task_name"} <= value.keys() and bool(RESULT_KEYS & value.keys())
 
 
-def _session(session: str | None) -> str | None:
+def _run_named_by(session: str | None) -> str | None:
     """Of the session that a continuation or a summary belongs to: some harnesses write their number behind its id."""
     if session is None:
         return None
@@ -168,7 +174,7 @@ def _attempt(document: Document, result: StoredRecord | None, results: Sequence[
         record_ids=[document.record.record_id] if result is None else [document.record.record_id, result.record_id],
         ref=document.ref,
         turns=document.turns,
-        calls=document.calls,
+        calls=_with_tokens(document.calls, value),
         harness=document.agent,
         task_id=task_id if not document.is_sub else None,
         model=document.model,
@@ -192,6 +198,19 @@ def _reward(result: dict[str, Any]) -> tuple[str | None, float | None]:
     rewards = mapping(mapping(result.get("verifier_result")).get("rewards"))
     name = "reward" if "reward" in rewards else next(iter(rewards)) if len(rewards) == 1 else None
     return (None, None) if name is None else (f"verifier_result.rewards.{name}", number(rewards[name]))
+
+
+def _with_tokens(calls: list[dict[str, Any]], result: dict[str, Any]) -> list[dict[str, Any]]:
+    details = objects(mapping(result.get("agent_result")).get("rollout_details"))
+    if not details or any(call["token_ids"] for call in calls):
+        return calls
+    logged = [details[0].get(name) for name in ("prompt_token_ids", "completion_token_ids", "logprobs")]
+    if not isinstance(logged[1], list) or len(logged[1]) != len(calls):
+        return calls
+    # of a list that is shorter nobody knows which calls it leaves out
+    columns = [kept if isinstance(kept, list) and len(kept) == len(calls) else [None] * len(calls) for kept in logged]
+    made = [tokens_entry(prompt, ids, logprobs) for prompt, ids, logprobs in zip(*columns, strict=True)]
+    return [{**call, **{name: entry[name] for name in TOKENS}} for call, entry in zip(calls, made, strict=True)]
 
 
 def _said_outcome(value: dict[str, Any]) -> tuple[str, float | None]:

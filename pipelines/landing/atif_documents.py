@@ -112,6 +112,8 @@ def newest(documents: Sequence[Document]) -> tuple[list[Document], dict[str, str
 def _is_state_of(document: Document, later: Document) -> bool:
     if document.name != later.name or document.name == (None, None):
         return False
+    if document.turn_is_copied != later.turn_is_copied[: len(document.turns)]:  # a continuation, which copies the other
+        return False
     own = [turn["id"] for turn in document.turns]
     after = [turn["id"] for turn in later.turns]
     if own == after:
@@ -150,7 +152,8 @@ def _read(value: dict[str, Any]) -> Document:
         made = [uniform(chat, call=len(document.calls) if sampled else None)]
         if sampled:
             measured = mapping(step.get("metrics"))
-            document.calls.append(_call(measured))
+            ids, logged = measured.get("completion_token_ids"), measured.get("logprobs")
+            document.calls.append(tokens_entry(measured.get("prompt_token_ids"), ids, logged))
             models.append(text(step.get("model_name")) or text(agent.get("model_name")))
             metrics.append(measured)
         for result in objects(mapping(step.get("observation")).get("results")):
@@ -180,7 +183,8 @@ def _content(content: Any) -> Any:
     return objects(content)
 
 
-def _call(metrics: dict[str, Any]) -> dict[str, Any]:
-    ids, logprobs = ints(metrics.get("completion_token_ids")), floats(metrics.get("logprobs"))
+def tokens_entry(prompt: Any, sampled: Any, logged: Any) -> dict[str, Any]:
+    """The entry of a call with these ids and logprobs, as far as they are any and fit each other."""
+    ids, logprobs = ints(sampled), floats(logged)
     fits = ids is not None and logprobs is not None and len(ids) == len(logprobs)
-    return call_entry(prompt_token_ids=ints(metrics.get("prompt_token_ids")), token_ids=ids, logprobs=logprobs if fits else None)
+    return call_entry(prompt_token_ids=ints(prompt), token_ids=ids, logprobs=logprobs if fits else None)

@@ -19,7 +19,7 @@ from pipelines.landing.format import Attempt, Bundle, Spelled, StoredRecord, cal
 from pipelines.landing.roots import root_of
 from pipelines.landing.stitching import LoggedCall, attempt_of, chains
 
-_SESSION_KEYS = ("session_id", "conversation_id", "thread_id", "sessionId", "conversationId", "threadId")
+_CONVERSATION_KEYS = ("session_id", "conversation_id", "thread_id", "sessionId", "conversationId", "threadId")
 """Not the trace's id: most gateways make a new one for every call, and calls apart are never stitched."""
 _REQUEST_KEYS = ("request", "input", "body", "kwargs", "request_body", "inputs")
 _RESPONSE_KEYS = ("response", "output", "completion", "response_body", "outputs")
@@ -52,7 +52,7 @@ class Call:
     model: str | None = None
     call_id: str | None = None
     """The vendor's id of the response."""
-    session: str | None = None
+    conversation: str | None = None
     """The log's own name of the attempt or conversation; None: calls are bundled by their root."""
     started_at: datetime.datetime | None = None
     ended_at: datetime.datetime | None = None
@@ -88,14 +88,18 @@ def facts_of(call: Call, *, vendor_id: str | None = None) -> Facts:
     """Where a call belongs. BadPieceError where it holds neither a request nor an answer: nothing could be made of it."""
     if not call.messages and not call.answers:
         raise BadPieceError("wrong_shape", "neither messages nor an answer are logged: there is nothing to learn from")
-    return Facts(vendor_id=vendor_id, bundle_ref=_bundle_ref(call), time=call.ended_at or call.started_at)
+    turns = spelled(call).turns  # what cannot be spelled is refused here and not found out in the next stage
+    bundle_ref = None if call.conversation is None else f"conversation:{call.conversation}"
+    if bundle_ref is None and call.messages:
+        bundle_ref = root_of(turns[: len(call.messages)])
+    return Facts(vendor_id=vendor_id, bundle_ref=bundle_ref, time=call.ended_at or call.started_at)
 
 
 def bundle_of(records: Sequence[tuple[StoredRecord, Call]], **facts: Any) -> Bundle:
     """The attempts that the calls of some records are; `facts` are fields of every Attempt."""
     standing, copies = _once(records)
     logged = [one for record, call in standing for one in _logged(record, call)]
-    found = chains(logged, one_session=any(call.session is not None for _, call in standing))
+    found = chains(logged, one_conversation=any(call.conversation is not None for _, call in standing))
     attempts: list[Attempt] = [attempt_of(chain, **facts) for chain in found]
     holder = {record_id: attempt.ref for attempt in attempts for record_id in attempt.record_ids}
     left: dict[str, tuple[str | None, str]] = {copy: (holder[stands], "exact") for copy, stands in copies.items()}
@@ -178,12 +182,12 @@ def cost(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 
-def session_of(*places: Any) -> str | None:
+def conversation_of(*places: Any) -> str | None:
     """The first name of a conversation that one of some objects or their `metadata` holds."""
     for place in places:
         for held in (place, place.get("metadata") if isinstance(place, dict) else None):
             if isinstance(held, dict):
-                for key in _SESSION_KEYS:
+                for key in _CONVERSATION_KEYS:
                     if isinstance(held.get(key), str) and held[key]:
                         return held[key]
     return None
@@ -230,14 +234,6 @@ def with_row(call: Call, row: dict[str, Any]) -> Call:
     if call.fault is None and not call.answers and row.get("error"):
         call.fault = "model_error"
     return call
-
-
-def _bundle_ref(call: Call) -> str | None:
-    if call.session is not None:
-        return f"session:{call.session}"
-    if not call.messages:
-        return None
-    return root_of(spelled(call).turns[: len(call.messages)])
 
 
 def _once(

@@ -21,7 +21,8 @@ from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
 from pipelines.landing.message_parts import call_of, first, result_of
 from pipelines.landing.opening import open_log
-from pipelines.landing.provider_messages import messages_of, tools_of
+from pipelines.landing.provider_messages import messages_of
+from pipelines.landing.provider_tools import tools_of
 from pipelines.landing.spans import moment, name_or_none, whole_number
 
 _PREFIX = "client.beta.sessions."

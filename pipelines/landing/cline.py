@@ -41,7 +41,9 @@ class Cline:
     def detect(self, head: Head) -> bool:
         """A session's messages or its own file, or an array of messages with Cline's times or under its name."""
         keys = head.object.keys()
-        if {"sessionId", "messages", "system_prompt"} <= keys or {"session_id", "messages_path", "workspace_root"} <= keys:
+        if {"sessionId", "messages"} <= keys and ("system_prompt" in keys or {"version", "agent"} <= keys):
+            return True
+        if {"session_id", "messages_path", "workspace_root"} <= keys:
             return True
         item = head.item
         if item.get("role") not in ("user", "assistant") or not isinstance(item.get("content"), list | str):
@@ -74,7 +76,7 @@ class Cline:
         last = versions[-1]
         entries = _entries(last)
         entries[0].record_ids += [record.record_id for record in sessions[-1:]]
-        attempts = attempts_of(entries, harness="cline")
+        attempts = attempts_of(entries)
         if sessions:  # an attempt that broke off says nothing of that in its messages
             fault = _FAULTS.get(sessions[-1].value.get("status") or "")
             attempts = [dataclasses.replace(attempt, fault=fault) for attempt in attempts]

@@ -56,7 +56,7 @@ class CursorCli:
             answers = record.value["row"]["role"] == "assistant"
             entries.append(Entry(record_ids=[record.record_id], turns=turns, answers=answers))
         link = "subagent" if any(record.value.get("subagent") for record in ordered) else None
-        return Bundle(attempts=attempts_of(entries, link=link, harness="cursor"))
+        return Bundle(attempts=attempts_of(entries, link=link))
 
 
 class _Reading:

@@ -73,7 +73,9 @@ def split_items(
         if begin + last <= start:
             continue
         try:
-            yield made(facts(item, around), item, normalised(raw[first:last]), line=line, begin=begin + first, end=begin + last)
+            read = facts(item, around)
+            content = normalised(raw[first:last]) if read.value is None else None  # of what is stored in its place
+            yield made(read, item, content, line=line, begin=begin + first, end=begin + last)
         except BadPieceError as problem:
             yield bad(raw[first:last], line, begin + first, problem)
 

@@ -52,7 +52,7 @@ class DroidCli:
         ordered = in_order(records)
         stored = [record for record in ordered if not record.value["streamed"]]
         if not stored:
-            return Bundle(attempts=attempts_of(_streamed(ordered), harness="droid", tools=_stream_tools(ordered)))
+            return Bundle(attempts=attempts_of(_streamed(ordered), tools=_stream_tools(ordered)))
         # of a session that was streamed and stored, what was stored stands: it holds every message as it was
         left: dict[str, tuple[str | None, str]] = {
             record.record_id: ("", "superseded") for record in ordered if record.value["streamed"]
@@ -60,9 +60,9 @@ class DroidCli:
         ordered = stored
         latest = {record.value["row"].get("id") or record.record_id: record for record in ordered}
         kept = list(latest.values())
-        header = next((record.value["row"] for record in ordered if _is_header(record.value["row"])), {})
-        attempts = attempts_of(_stored(kept), link="subagent" if header.get("callingSessionId") else None, harness="droid")
-        attempts[0] = dataclasses.replace(attempts[0], parent_tool_call_id=header.get("callingToolUseId"))
+        caller = next((record.value["caller"] for record in ordered if "caller" in record.value), None)
+        attempts = attempts_of(_stored(kept), link="subagent" if caller else None)
+        attempts[0] = dataclasses.replace(attempts[0], parent_tool_call_id=caller[1] if caller else None)
         places = {record_id: attempt.ref for attempt in attempts for record_id in attempt.record_ids}
         for record in ordered:
             if record.record_id not in places:
@@ -75,6 +75,8 @@ class _Reading:
 
     def __init__(self, path: Path) -> None:
         self.session = path.name.partition(".")[0]
+        self.caller: dict[str, Any] = {}
+        """Session and call that started this one; the header alone says so, and has no time."""
         self.places = Places()
 
     def __call__(self, value: Any) -> Facts:
@@ -89,13 +91,16 @@ class _Reading:
         if _is_header(row):
             checked(row, callingSessionId=_OPTIONAL, callingToolUseId=_OPTIONAL)
             self.session = row["id"]
+            if row.get("callingSessionId"):
+                self.caller = {"caller": [row["callingSessionId"], row.get("callingToolUseId")]}
         elif row["type"] == "message":
             message = checked(row.get("message"), role=str, content=(str, list, type(None)))
             if message["role"] not in ("user", "assistant", "system"):
                 raise BadPieceError("wrong_shape", f"role {message['role'][:40]!r}")
-        skip = "meta" if row["type"] not in ("session_start", "message", "compaction_state") and not row.get("id") else None
+        named = row["type"] in ("message", "compaction_state") or row.get("id")
+        skip = "meta" if _is_header(row) or not named else None
         facts = Facts(vendor_id=row.get("id"), time=time, skip_reason=skip)
-        return in_session(facts, self.session, self.places.place(time, row), row, streamed=False)
+        return in_session(facts, self.session, self.places.place(time, row), row, streamed=False, **self.caller)
 
 
 def _is_header(row: dict[str, Any]) -> bool:

@@ -152,8 +152,8 @@ def _attempt(stretch: _Stretch, facts: dict[str, Any]) -> Attempt:
     num_shared = len(turns) if stretch.link == "branch" else 0
     number = 0
     for entry in stretch.own:
-        if entry.kept is not None:
-            continue  # its summary stands before what was kept
+        if any(entry is before for before in stretch.before):
+            continue  # a compaction: its summary stands before what was kept
         if entry.copied and num_shared == len(turns):
             num_shared += len(entry.turns)
         for turn in entry.turns:

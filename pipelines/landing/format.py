@@ -173,8 +173,11 @@ class Attempt:
 
     @property
     def num_sampled_tokens(self) -> int:
-        """Sampled tokens of all calls; 0 where ids were not logged."""
-        return sum(len(call["token_ids"] or ()) for call in self.calls)
+        """Sampled tokens of all calls, without those that stand for a secret; 0 where ids were not logged."""
+        return sum(
+            len(call["token_ids"] or ()) - sum(end - start for start, end in call.get("redacted_spans") or ())
+            for call in self.calls
+        )
 
     @property
     def exact_tokens(self) -> bool:
@@ -278,15 +281,17 @@ def call_entry(
     token_ids: list[int] | None = None,
     logprobs: list[float] | None = None,
     finish_reason: str | None = None,
+    redacted_spans: list[list[int]] | None = None,
 ) -> dict[str, Any]:
-    """One entry of an attempt's `calls`."""
-    return {
+    """One entry of an attempt's `calls`; `redacted_spans`: [start, end) in `token_ids` that stand for secrets, never sampled."""
+    entry: dict[str, Any] = {
         "call_id": call_id,
         "prompt_token_ids": prompt_token_ids,
         "token_ids": token_ids,
         "logprobs": logprobs,
         "finish_reason": finish_reason,
     }
+    return {**entry, "redacted_spans": redacted_spans} if redacted_spans else entry
 
 
 def merged(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:

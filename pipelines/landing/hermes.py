@@ -63,7 +63,6 @@ class Hermes:
         ]
         entries = entries or [Entry(record_ids=[last.record_id])]
         told = {
-            "harness": "hermes",
             "model": value.get("model") or None,
             "tools": last.spelled.tools,
             "started_at": moment(value.get("session_start")),

@@ -74,7 +74,7 @@ class KimiCli:
                 log.add(record)
             ref = "" if agent == _MAIN else agent
             link = "subagent" if ref or log.triggered else None
-            first, *others = attempts_of(log.entries, ref=ref, link=link, tools=log.tools, harness="kimi_cli")
+            first, *others = attempts_of(log.entries, ref=ref, link=link, tools=log.tools)
             if ref and _MAIN in by_agent:
                 first = dataclasses.replace(first, parent_ref="")
             attempts += [first, *others]

@@ -17,16 +17,10 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.message_parts import first
+from pipelines.landing.message_parts import first, unpacked
 from pipelines.landing.nested import split_nested
-from pipelines.landing.provider_messages import (
-    UnreadableMessagesError,
-    answers_of,
-    messages_of,
-    tool_list,
-    tools_of,
-    unpacked,
-)
+from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
+from pipelines.landing.provider_tools import tool_list, tools_of
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import flat, tools_said
 from pipelines.landing.spans import (
@@ -167,7 +161,7 @@ def _span(value: Any) -> Span:
         num_prompt_tokens=whole_number(first(usage, "input", "promptTokens") or item.get("promptTokens")),
         num_reply_tokens=whole_number(first(usage, "output", "completionTokens") or item.get("completionTokens")),
         cost_usd=_cost(item),
-        fault=fault_of(first(item, "statusMessage", "status_message"), kind) if failed and not answers else None,
+        fault=fault_of(first(item, "statusMessage", "status_message"), kind) if failed else None,
         tool_name=name_or_none(first(attributes, "gen_ai.tool.name", "tool.name")),
         tool_call_id=name_or_none(first(attributes, "gen_ai.tool.call.id", "tool_call.id")),
         tool_arguments=unpacked(item.get("input")) if kind == "tool" else None,

@@ -17,9 +17,10 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.message_parts import first
+from pipelines.landing.message_parts import first, unpacked
 from pipelines.landing.nested import split_nested
-from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of, tools_of, unpacked
+from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
+from pipelines.landing.provider_tools import tools_of
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.spans import (
     Kind,
@@ -137,7 +138,7 @@ def _span(run: dict[str, Any], *, is_merged: bool = False) -> Span:
         num_prompt_tokens=whole_number(first(usage, "input_tokens", "prompt_tokens") or run.get("prompt_tokens")),
         num_reply_tokens=whole_number(first(usage, "output_tokens", "completion_tokens") or run.get("completion_tokens")),
         cost_usd=float(run["total_cost"]) if isinstance(run.get("total_cost"), (int, float)) else None,
-        fault=fault_of(error, kind) if isinstance(error, str) and error and not answers else None,
+        fault=fault_of(error, kind) if isinstance(error, str) and error else None,
         tool_name=name_or_none(run.get("name")) if kind == "tool" else None,
         tool_call_id=_tool_call_id(run, outputs) if kind == "tool" else None,
         tool_arguments=_arguments(run.get("inputs")) if kind == "tool" else None,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.landing import anthropic_messages, openai_chat, openai_responses
-from pipelines.landing.calls import Call, as_json, bundle_of, careful, cost, count, facts_of, moment, session_of, spelled
+from pipelines.landing.calls import Call, as_json, bundle_of, careful, conversation_of, cost, count, facts_of, moment, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
@@ -65,7 +65,6 @@ def _facts(value: Any) -> Facts:
     call = _call(value)
     if not call.messages and not call.answers:
         raise BadPieceError("wrong_shape", "neither prompt nor answer is stored: set store_prompts_in_spend_logs in LiteLLM")
-    spelled(call)
     identity = value.get("request_id") or value.get("id")
     return facts_of(call, vendor_id=identity if isinstance(identity, str) and identity else None)
 
@@ -83,7 +82,7 @@ def _call(value: dict[str, Any]) -> Call:
     call.cost_usd = cost(price)
     if value.get("status") == "failure" and not call.answers:
         call.fault = "model_error"
-    call.session = _session(value, metadata)
+    call.conversation = _conversation(value, metadata)
     return call
 
 
@@ -115,11 +114,11 @@ def _spoken(request: dict[str, Any], response: Any) -> Call:
     return openai_chat.call_of(request, None if is_text else response)
 
 
-def _session(value: dict[str, Any], metadata: Any) -> str | None:
+def _conversation(value: dict[str, Any], metadata: Any) -> str | None:
     """What the caller named: in the metadata, or in the row's own field where it is none of the proxy's making."""
     held = metadata if isinstance(metadata, dict) else {}
     requester = held.get("requester_metadata")
-    named = session_of(held, requester, held.get("spend_logs_metadata"))
+    named = conversation_of(held, requester, held.get("spend_logs_metadata"))
     for name in ("session_id", "trace_id"):
         found = value.get(name)
         if named is None and isinstance(found, str) and found and not _MADE_UP.fullmatch(found.lower()):

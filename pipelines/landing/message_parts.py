@@ -127,3 +127,16 @@ def word(value: Any) -> str:
         return ""
     spelled = "".join(f"_{letter}" if letter.isupper() and not value.isupper() else letter for letter in value)
     return spelled.lower().replace("-", "_").lstrip("_")
+
+
+def unpacked(value: Any) -> Any:
+    """A JSON object or array out of its string, however often it was packed; other strings as they are."""
+    inner = value
+    for _ in range(4):
+        if not isinstance(inner, str) or inner.lstrip()[:1] not in ("{", "[", '"'):
+            break
+        try:
+            inner = orjson.loads(inner)
+        except orjson.JSONDecodeError:
+            break
+    return inner if isinstance(inner, (dict, list)) else value  # a text in quotation marks is one

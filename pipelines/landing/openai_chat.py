@@ -19,13 +19,13 @@ from pipelines.landing.calls import (
     bundle_of,
     careful,
     chat_message,
+    conversation_of,
     cost,
     count,
     facts_of,
     has_messages,
     moment,
     request_and_response,
-    session_of,
     spelled,
     with_row,
 )
@@ -147,14 +147,13 @@ def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")
     call = _call(value)
-    spelled(call)
     return facts_of(call, vendor_id=call.call_id)
 
 
 def _call(value: dict[str, Any]) -> Call:
     request, response = _parts(value)
     call = call_of(request, response)
-    call.session = session_of(value, request, response)
+    call.conversation = conversation_of(value, request, response)
     return with_row(call, value)
 
 

@@ -21,12 +21,12 @@ from pipelines.landing.calls import (
     Call,
     bundle_of,
     careful,
+    conversation_of,
     cost,
     count,
     facts_of,
     moment,
     request_and_response,
-    session_of,
     spelled,
     with_row,
 )
@@ -173,9 +173,8 @@ def _facts(value: Any) -> Facts:
     if not isinstance(value, dict):
         raise BadPieceError("wrong_shape", "no object")
     call = _call(value)
-    spelled(call)
     read = facts_of(call, vendor_id=call.call_id)
-    if call.session is not None or not call.messages:
+    if call.conversation is not None or not call.messages:
         return read
     return replace(read, bundle_ref=_context(value) or read.bundle_ref)
 
@@ -200,7 +199,7 @@ def _parts(value: dict[str, Any]) -> tuple[dict[str, Any], Any]:
 def _call(value: dict[str, Any]) -> Call:
     request, response = _parts(value)
     call = call_of(request, response)
-    call.session = _conversation(request) or _conversation(response) or session_of(value, request, response)
+    call.conversation = _conversation(request) or _conversation(response) or conversation_of(value, request, response)
     return with_row(call, value)
 
 

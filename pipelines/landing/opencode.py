@@ -115,9 +115,13 @@ def _facts(value: Any, path: Path) -> Facts:
         times = _times(row["info"])
     elif kind == "part":
         _check_part(row)
-        told = _whose(row, path)
+        session, message = _whose(row, path)
+        told = {"session": session, "message": message}
         state = row.get("state") if row["type"] == "tool" else None
         times = _times(state if isinstance(state, dict) else row)
+        if not times:  # else the session would count as of the day when it was landed
+            times = _message_of(path, message).get("time")
+            times = times if isinstance(times, dict) and isinstance(times.get("created"), int) else {}
     else:
         if kind == "message":
             _check_message(row)
@@ -162,36 +166,35 @@ def _check_part(row: dict[str, Any]) -> None:
     _times(row)
 
 
-def _whose(row: dict[str, Any], path: Path) -> dict[str, Any]:
+def _whose(row: dict[str, Any], path: Path) -> tuple[str, str]:
     """Session and message of a part, by itself or by where it stands."""
     above = [parent.name for parent in path.parents]
-    root = next((parent for parent in path.parents if parent.name == "part"), None)
-    depth = above.index("part") if root is not None else -1
+    depth = above.index("part") if "part" in above else -1
     message = row.get("messageID") or (above[0] if depth > 0 else None)
     session = row.get("sessionID") or (above[1] if depth == 2 else None)
-    if message is not None and session is None and root is not None:
-        session = _session_of(root.parent / "message", message)
-    if message is None or session is None:
+    if message is not None and session is None:
+        session = _message_of(path, message).get("sessionID")
+    if message is None or not isinstance(session, str):
         raise BadPieceError("wrong_shape", "a part that names no session, and no message beside it does")
-    return {"session": session, "message": message}
+    return session, message
 
 
-def _session_of(messages: Path, message: str) -> str | None:
-    """The session of a message, by the message files; None where it is not there."""
-    if not messages.is_dir():
-        return None
-    if re.fullmatch(r"[\w-]+", message) and (named := next(messages.glob(f"*/{message}.json"), None)):
-        return named.parent.name
-    for number, path in enumerate(sorted(messages.glob("*/*.json"))):
+def _message_of(path: Path, message: str) -> dict[str, Any]:
+    """The message that a part belongs to, by the tree that its file stands in; empty where it is not there."""
+    root = next((parent.parent / "message" for parent in path.parents if parent.name == "part"), None)
+    if root is None or not root.is_dir():
+        return {}
+    named = list(root.glob(f"*/{message}.json")) if re.fullmatch(r"[\w-]+", message) else []
+    for number, file in enumerate(named or sorted(root.glob("*/*.json"))):
         if number >= MAX_LOOKED_AT:
             break
         try:
-            row = orjson.loads(path.read_bytes())
+            row = orjson.loads(file.read_bytes())
         except (OSError, orjson.JSONDecodeError):
             continue
         if isinstance(row, dict) and row.get("id") == message:
-            return row["sessionID"] if isinstance(row.get("sessionID"), str) else path.parent.name
-    return None
+            return {"sessionID": file.parent.name, **row}
+    return {}
 
 
 def _message_turns(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ class Session:
         if info_record is not None:
             entries[0].record_ids.append(info_record)
         link = "subagent" if info.get("parentID") else None
-        attempts = attempts_of(entries, link=link, harness="opencode")
+        attempts = attempts_of(entries, link=link)
         placed = {record_id for attempt in attempts for record_id in attempt.record_ids}
         orphans = {part.record_id for name, parts in self._parts.items() if name not in self._messages for part in parts.values()}
         left: dict[str, tuple[str | None, str]] = {

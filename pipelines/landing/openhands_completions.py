@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.landing.calls import Call, bundle_of, careful, cost, facts_of, moment, session_of, spelled
+from pipelines.landing.calls import Call, bundle_of, careful, conversation_of, cost, facts_of, moment, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
@@ -59,7 +59,6 @@ def _facts(value: Any) -> Facts:
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise BadPieceError("wrong_shape", "no messages")
     call = _call(value)
-    spelled(call)
     return facts_of(call, vendor_id=call.call_id)
 
 
@@ -77,7 +76,7 @@ def _call(value: dict[str, Any]) -> Call:
     if call.ended_at is not None and isinstance(latency, int | float) and 0 <= latency < 1e6:
         call.started_at = call.ended_at - datetime.timedelta(seconds=latency)
     extra = kwargs.get("extra_body")
-    call.session = session_of(kwargs, extra)
+    call.conversation = conversation_of(kwargs, extra)
     if call.fault is None and not call.answers and value.get("error"):
         call.fault = "model_error"
     return call

@@ -15,9 +15,8 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.message_parts import first
+from pipelines.landing.message_parts import first, unpacked
 from pipelines.landing.nested import split_nested
-from pipelines.landing.provider_messages import unpacked
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import flat, span_of
 from pipelines.landing.spans import Span, logged, name_or_none, readable, spelled_of

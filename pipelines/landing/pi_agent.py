@@ -58,7 +58,7 @@ class PiAgent:
         latest = {record.value["row"].get("id") or record.record_id: record for record in ordered}
         kept = [record for record in ordered if latest[record.value["row"].get("id") or record.record_id] is record]
         names = [_name(record.value["row"], record.value) for record in kept]
-        attempts = attempts_of([_entry(record, names[:number]) for number, record in enumerate(kept)], harness="pi")
+        attempts = attempts_of([_entry(record, names[:number]) for number, record in enumerate(kept)])
         by_record = {record_id: attempt.ref for attempt in attempts for record_id in attempt.record_ids}
         left: dict[str, tuple[str | None, str]] = {
             record.record_id: (by_record[latest[record.value["row"]["id"]].record_id], "superseded")

@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from pipelines.landing.message_parts import call_of, first, part_of, reasoning_of, result_of, said_by_tool, text, word
+from pipelines.landing.message_parts import call_of, first, part_of, reasoning_of, result_of, said_by_tool, text, unpacked, word
+from pipelines.landing.provider_tools import tool_as_message
 
 ROLES = {
     "model": "assistant",
@@ -30,6 +31,9 @@ ROLES = {
 _NAMES = {"system", "developer", "user", "assistant", "tool"}
 _ITEMS = {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"}
 _WRAPPERS = ("message", "new_message", "input_value", "messages", "contents", "input", "prompt", "inputs", "request", "kwargs")
+_CUT_REQUEST = ('[{"', '{"')
+_CUT_ANSWER = ('[{"role"', '[{"parts"', '[{"type"', '{"role"', '{"choices"', '{"candidates"', '{"generations"')
+"""How a request or an answer begins that is JSON; exporters cut long attributes, and half a chat is none."""
 MAX_DEPTH = 12
 
 
@@ -48,6 +52,8 @@ def messages_of(value: Any, role: str = "user", depth: int = 0) -> list[dict[str
     if value is None or value == "" or value == {}:
         return []
     if isinstance(value, str):
+        if role == "user" and value.lstrip().startswith(_CUT_REQUEST):
+            raise UnreadableMessagesError("JSON that was cut")
         return [{"role": role, "content": value}]
     if isinstance(value, list):
         return _of_list(value, role, depth)
@@ -59,80 +65,26 @@ def messages_of(value: Any, role: str = "user", depth: int = 0) -> list[dict[str
 def answers_of(value: Any) -> list[dict[str, Any]]:
     """The answers that a call got, one message for each choice, with `finish_reason` where it is said.
 
-    An object of no known shape is what the model was made to write (structured output): its JSON is the answer's text.
+    An object of no known shape is what the model was made to write (structured output): its JSON is the answer's text, in
+    its own spelling where that was logged.
     """
-    value = unpacked(value)
+    written, value = value, unpacked(value)
+    if isinstance(value, str) and value.lstrip().startswith(_CUT_ANSWER):
+        raise UnreadableMessagesError("JSON that was cut")
     if isinstance(value, dict) and (options := _options(value)) is not None:
         return [answer for answer in (_one(option) for option in options) if answer is not None]
     try:
+        if isinstance(written, str) and isinstance(value, list) and not all(isinstance(item, dict) for item in value):
+            raise UnreadableMessagesError("a list that a model wrote")
         read = messages_of(value, "assistant")
     except UnreadableMessagesError:
-        return [{"role": "assistant", "content": orjson.dumps(value).decode()}]
+        return [{"role": "assistant", "content": written if isinstance(written, str) else orjson.dumps(value).decode()}]
     said = [message for message in read if message["role"] == "assistant"]
     if len(said) > 1 and any(message["role"] != "assistant" for message in read):
         said = said[-1:]  # a whole chat: only its end is new
     if len(said) > 1 and all(message.get("tool_calls") and not message.get("content") for message in said):
         said = [_joined(said)]  # parallel calls, each written as a message of its own
     return said
-
-
-def tools_of(value: Any) -> list[Any] | None:
-    """Tool schema in a request, in OpenAI's shape; None where it carries none."""
-    value = unpacked(value)
-    if isinstance(value, list):  # LangChain's callback writes the tools as messages behind the chat
-        found = [tool for item in value if (tool := _tool_as_message(item)) is not None]
-        return [tool_of(tool) for tool in found] or None
-    if not isinstance(value, dict):
-        return None
-    held = first(value, "tools", "functions", "tool_definitions")
-    if held is None:
-        for name in ("config", "kwargs", "invocation_params", "generationConfig"):
-            inner = unpacked(value.get(name))
-            if isinstance(inner, dict) and (tools := tools_of(inner)) is not None:
-                return tools
-        return tools_of(value["messages"]) if isinstance(value.get("messages"), list) else None
-    return tool_list(held)
-
-
-def tool_list(held: Any) -> list[Any] | None:
-    """A list of tool schemas, each maybe a JSON string or a Gemini group of declarations, in OpenAI's shape."""
-    held = unpacked(held)
-    if isinstance(held, dict):
-        held = [{"name": name, **tool} if isinstance(tool, dict) else tool for name, tool in held.items()]
-    if not isinstance(held, list):
-        return None
-    found: list[Any] = []
-    for tool in map(unpacked, held):
-        declared = first(tool, "function_declarations", "functionDeclarations") if isinstance(tool, dict) else None
-        found += [tool_of(inner) for inner in declared] if isinstance(declared, list) else [tool_of(tool)]
-    return found or None
-
-
-def tool_of(tool: Any) -> Any:
-    """One tool schema in OpenAI's shape; as it is where it has no name."""
-    tool = unpacked(tool)
-    if not isinstance(tool, dict) or isinstance(tool.get("function"), dict) or not isinstance(tool.get("name"), str):
-        return tool
-    parameters = first(
-        tool, "parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema", "args_schema"
-    )
-    function = {"name": tool["name"], "description": tool.get("description"), "parameters": unpacked(parameters)}
-    return {"type": "function", "function": {key: kept for key, kept in function.items() if kept is not None}}
-
-
-def unpacked(value: Any) -> Any:
-    """A JSON object or array out of its string, however often it was packed; other strings as they are."""
-    for _ in range(4):
-        if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "[", '"'):
-            return value
-        try:
-            inner = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return value
-        if not isinstance(inner, (dict, list, str)):
-            return value
-        value = inner
-    return value
 
 
 def _of_list(items: list[Any], role: str, depth: int) -> list[dict[str, Any]]:
@@ -142,7 +94,7 @@ def _of_list(items: list[Any], role: str, depth: int) -> list[dict[str, Any]]:
         return _of_parts(role, items)  # the parts of one message
     read: list[dict[str, Any]] = []
     for item in map(unpacked, items):
-        if _tool_as_message(item) is not None:
+        if tool_as_message(item) is not None:
             continue
         for message in _of_item(item, role, depth):
             before = read[-1] if read else None
@@ -170,12 +122,14 @@ def _of_object(value: dict[str, Any], role: str, depth: int) -> list[dict[str, A
     if isinstance(value.get("content"), dict):  # a Gemini candidate
         return [_finished(message, value) for message in messages_of(value["content"], role, depth + 1)]
     for key in _WRAPPERS:
-        if key in value and value[key] is not None:
-            try:
-                return _system(value) + messages_of(value[key], "user" if role == "user" else role, depth + 1)
-            except UnreadableMessagesError:
-                continue
-    if isinstance(value.get("text"), str):
+        inner = value.get(key)
+        if inner is None or (role == "assistant" and not isinstance(unpacked(inner), (dict, list))):
+            continue  # a text under such a key may be a field of what the model was made to write
+        try:
+            return _system(value) + messages_of(inner, role, depth + 1)
+        except UnreadableMessagesError:
+            continue
+    if isinstance(value.get("text"), str) and value.keys() <= {"text", "type"}:
         return [{"role": role, "content": value["text"]}]
     if isinstance(value.get("args"), list) and value["args"]:  # what a traced function was called with
         return messages_of(value["args"][0], role, depth + 1)
@@ -382,13 +336,3 @@ def _written_calls(content: Any) -> list[dict[str, Any]] | None:
     ):
         return None
     return [call_of(call) for call in calls]
-
-
-def _tool_as_message(item: Any) -> Any:
-    """The tool schema that a message of role `tool` is, None for every other."""
-    if not isinstance(item, dict) or item.get("role") != "tool":
-        return None
-    content = unpacked(item.get("content"))
-    function = content.get("function") if isinstance(content, dict) else None
-    is_schema = isinstance(function, dict) and "name" in function and ("parameters" in function or "description" in function)
-    return content if is_schema else None

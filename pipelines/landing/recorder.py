@@ -62,6 +62,8 @@ class Call(msgspec.Struct, kw_only=True):
     prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
     logprobs: list[float] | None = None
+    redacted_spans: None = None
+    """Written by redaction, never by the recorder."""
     started_at: str
     ended_at: str | None = None
     outcome: float | None = None
@@ -189,6 +191,7 @@ class _QuickCall(msgspec.Struct):
     prompt_token_ids: msgspec.Raw = _NULL
     token_ids: msgspec.Raw = _NULL
     logprobs: msgspec.Raw = _NULL
+    redacted_spans: None = None
     ended_at: str | None = None
     outcome: float | None = None
     fault: str | None = None
@@ -258,6 +261,7 @@ def _call(record: StoredRecord) -> LoggedCall:
         token_ids=value.get("token_ids"),
         logprobs=value.get("logprobs"),
         finish_reason=response.get("finish_reason") if response else None,
+        redacted_spans=value.get("redacted_spans"),
     )
     return LoggedCall(
         record_ids=[record.record_id],

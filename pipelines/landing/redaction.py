@@ -62,6 +62,7 @@ TOKEN_KEYS = frozenset(
         "input_top_logprobs",
         "logprobsResult",
         "logprobs_result",
+        "redacted_spans",  # of redacted_tokens.py: nothing without the ids that they count
     }
 )
 """Keys under which logs spell text a second time, as lists of ids or as logprobs with the token's text."""

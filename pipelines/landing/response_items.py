@@ -103,12 +103,13 @@ def _content(content: Any) -> Any:
     if content is None or isinstance(content, str):
         return content
     parts = objects(content)
-    if all(isinstance(part.get("text", part.get("refusal")), str) for part in parts):
-        return "".join(part.get("text", part.get("refusal")) for part in parts)
+    said = [part.get("text", part.get("refusal")) for part in parts]
+    if all(isinstance(words, str) for words in said):
+        return "".join(str(words) for words in said)
     return [{"type": "text", "text": part["text"]} if isinstance(part.get("text"), str) else part for part in parts]
 
 
 def _texts(parts: Any) -> str:
     if isinstance(parts, str):
         return parts
-    return "\n".join(part["text"] for part in objects(parts) if isinstance(part.get("text"), str))
+    return "\n".join(said for part in objects(parts) if (said := text(part.get("text"))) is not None)

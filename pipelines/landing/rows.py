@@ -6,13 +6,17 @@ import datetime
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from pipelines.doors.engine import tokenizer_file
+from pipelines.doors.tokenizer import Spelling, spelling_of
 from pipelines.landing.chunks import Identified
 from pipelines.landing.decoding import exact, written
 from pipelines.landing.format import BadRecord, LogFormat
+from pipelines.landing.redacted_tokens import with_token_ids
 from pipelines.landing.redaction import Redactor, dumped
 from pipelines.landing.redaction_rules import rules_of
 from pipelines.landing.screening import Screen
@@ -146,4 +150,12 @@ class RowMaker:
             spelled = dumped(identities(self.workspace.identity, format.spell(record.value)))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             spelled = None  # not to be read by this parser: the trajectories stage says so of the whole bundle
+        redacted = with_token_ids(value, redacted, redactor, partial(self._tokenizer, value))
         return written(redacted), spelled
+
+    def _tokenizer(self, value: dict[str, Any]) -> Spelling | None:
+        """Of the model that made a call's ids; None where that is not this workspace's policy, whose tokenizer is known."""
+        if str(value.get("policy_version")).partition("@")[0] != self.workspace.config.policy.name:
+            return None
+        path = tokenizer_file(self.workspace)
+        return None if path is None else spelling_of(path)

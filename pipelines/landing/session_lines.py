@@ -17,6 +17,7 @@ from pipelines.ids import canonical_json
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Piece, StoredRecord
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import moment
 from pipelines.landing.pieces import FactsOf
 
 
@@ -47,7 +48,14 @@ def in_session(facts: Facts, session: str, place: dict[str, Any], row: Any, **to
     """The facts of a line that is stored with its session and its place; `told` is what else only its file tells."""
     vendor_id = None if facts.vendor_id is None else f"{session}/{facts.vendor_id}"
     value = {"session": session, **place, **told, "row": row}
-    return Facts(vendor_id=vendor_id, bundle_ref=session, time=facts.time, skip_reason=facts.skip_reason, value=value)
+    # a line without a time was written when the one before it was: else its attempt would count as of the day of landing
+    return Facts(
+        vendor_id=vendor_id,
+        bundle_ref=session,
+        time=facts.time or moment(place["at"]),
+        skip_reason=facts.skip_reason,
+        value=value,
+    )
 
 
 def in_order(records: Sequence[StoredRecord]) -> list[StoredRecord]:

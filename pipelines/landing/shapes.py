@@ -14,6 +14,9 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, utc
 from pipelines.landing.format import Spelled
 
+LARGEST_COUNT = (1 << 31) - 1
+"""What the lake's columns hold; no tool counts further."""
+
 
 def check(holds: bool, detail: str) -> None:
     """BadPieceError with this detail where it does not hold."""
@@ -24,9 +27,16 @@ def check(holds: bool, detail: str) -> None:
 def readable(spell: Callable[[Any], Spelled], value: Any) -> Spelled:
     """What a value says, or BadPieceError where it cannot be spelled: what landing lets through, stage 2 can read."""
     try:
-        return spell(value)
+        spelled = spell(value)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
         raise BadPieceError("wrong_shape", f"its messages cannot be read: {type(problem).__name__}: {problem}"[:200]) from None
+    for turn in spelled.turns:
+        for name in ("tool_call_id", "name", "reasoning"):
+            check(isinstance(turn.get(name), str | None), f"{name} of a message is no string")
+        for call in turn.get("tool_calls", ()):
+            check(isinstance(call["id"], str | None), "id of a call is no string")
+            check(isinstance(call["function"]["name"], str | None), "name of a call's function is no string")
+    return spelled
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -59,8 +69,8 @@ def number(value: Any) -> float | None:
 
 
 def count(value: Any) -> int | None:
-    """The value where it is a whole number from 0 on, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """The value where it is a whole number from 0 on that counts something, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT else None
 
 
 def moment(value: Any) -> datetime.datetime | None:

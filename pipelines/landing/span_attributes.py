@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipelines.landing.decoding import BadPieceError
-from pipelines.landing.message_parts import call_of, first, text
-from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of, tool_list, tools_of, unpacked
+from pipelines.landing.message_parts import call_of, first, text, unpacked
+from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
+from pipelines.landing.provider_tools import tool_list, tools_of
 from pipelines.landing.spans import Kind, Span, fault_of, moment, name_or_none, whole_number
 
 Attributes = dict[str, Any]
@@ -111,7 +112,7 @@ def span_of(
             )
         ),
         cost_usd=_cost(said),
-        fault=fault_of(error, kind) if failed and not answers else None,
+        fault=fault_of(error, kind) if failed else None,
         tool_name=name_or_none(first(said, "gen_ai.tool.name", "tool.name", "ai.toolCall.name")),
         tool_call_id=name_or_none(first(said, "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "tool.id")),
         tool_arguments=unpacked(first(said, "gen_ai.tool.call.arguments", "ai.toolCall.args", "input.value", "tool_arguments"))

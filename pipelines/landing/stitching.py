@@ -90,10 +90,10 @@ class Chain:
         return self.calls[-1]
 
 
-def chains(calls: Sequence[LoggedCall], *, one_session: bool = False) -> list[Chain]:
+def chains(calls: Sequence[LoggedCall], *, one_conversation: bool = False) -> list[Chain]:
     """The attempts of some calls, in a total order; `ref` of each is its first own call.
 
-    `one_session`: the log itself says that these calls belong together, so an attempt that begins with an earlier one's
+    `one_conversation`: the log itself says that these calls belong together, so an attempt that begins with an earlier one's
     request is linked to it even where nothing that was answered there comes back in it.
     """
     ordered = _ordered(calls)
@@ -122,7 +122,7 @@ def chains(calls: Sequence[LoggedCall], *, one_session: bool = False) -> list[Ch
             _link(chain, owner[repeated])
         found.append(chain)
         begun += reversed(later)
-    if one_session:
+    if one_conversation:
         _link_requests(found)
     return found
 
@@ -266,12 +266,12 @@ class _Tree:
 def _link(chain: Chain, parent: Chain) -> None:
     """A chain whose first prompt holds answers of another, but not its whole beginning."""
     first, whole = chain.own[0].prompt, parent.last.whole
-    chain.parent, chain.num_shared_turns = parent, _num_common(first, whole)
+    chain.parent, chain.num_shared_turns = parent, _num_alike(first, whole)
     chain.link = "compaction" if len(first) <= len(whole) else "branch"
 
 
 def _link_requests(found: Sequence[Chain]) -> None:
-    """Of one session: a chain that begins with an earlier one's request and then differs is an edit of it, or, where it comes
+    """Of one conversation: a chain that begins with an earlier one's request and then differs is an edit of it, or, where it comes
     after that one's end with a shorter prompt, goes on under a shortened context. Equal prompts are attempts side by side."""
     known: dict[bytes, Chain] = {}
     for chain in found:
@@ -300,7 +300,7 @@ def _answered_before(chain: Chain) -> set[Any]:
     return found
 
 
-def _num_common(turns: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> int:
+def _num_alike(turns: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> int:
     common = 0
     for turn, other in zip(turns, others, strict=False):
         if turn["id"] != other["id"]:

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from pipelines.landing import anthropic_messages, openai_chat, openai_responses
-from pipelines.landing.calls import Call, as_json, bundle_of, careful, facts_of, has_messages, moment, session_of, spelled
+from pipelines.landing.calls import Call, as_json, bundle_of, careful, conversation_of, facts_of, has_messages, moment, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_items
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
@@ -124,7 +124,6 @@ def _facts(value: Any) -> Facts:
     if not _is_call(kept):
         return Facts(skip_reason="meta", value=kept)
     call = _call(kept)
-    spelled(call)
     read = facts_of(call, vendor_id=call.call_id)
     return Facts(vendor_id=read.vendor_id, bundle_ref=read.bundle_ref, time=read.time, value=kept)
 
@@ -148,7 +147,7 @@ def _call(value: dict[str, Any]) -> Call:
         call = openai_chat.call_of(request, None if failed else response)
     if failed:
         call.fault = "model_error"
-    call.session = session_of(request)
+    call.conversation = conversation_of(request)
     call.ended_at = moment(value["date"]) or call.ended_at
     return call
 

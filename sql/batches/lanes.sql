@@ -26,6 +26,8 @@ attempts AS (
         eligible.trajectory_id,
         eligible.eligible_for,
         eligible.eligible_reason,
+        eligible.task_key,
+        eligible.context_key,
         members.group_id,
         in_force.reward,
         in_force.passed,
@@ -48,6 +50,18 @@ attempts AS (
     LEFT JOIN consumed ON consumed.group_id = members.group_id
     LEFT JOIN groups.stale AS stale ON stale.group_id = members.group_id
     WHERE consumed.first_night IS NULL OR consumed.first_night >= $night
+),
+
+-- attempts that could be siblings, per task and per context of it
+contexts AS (
+    SELECT
+        task_key,
+        context_key,
+        count(*) AS num_attempts,
+        sum(count(*)) OVER (PARTITION BY task_key) AS num_of_task
+    FROM eligible
+    WHERE eligible_reason NOT IN ('harness_fault', 'evaluation_rollout')
+    GROUP BY task_key, context_key
 ),
 
 grouped AS (
@@ -77,6 +91,8 @@ SELECT
         WHEN trained.trajectory_id IS NOT NULL THEN 'trained'
         WHEN attempts.first_night > $night THEN 'consumed'
         WHEN attempts.eligible_for IN ('held_out', 'audit', 'excluded') THEN attempts.eligible_reason
+        WHEN attempts.group_id IS NULL AND $strict AND contexts.num_attempts = 1 AND contexts.num_of_task > 1
+            THEN 'context_mismatch'
         WHEN attempts.group_id IS NULL THEN 'no_siblings'
         WHEN attempts.eligible_for = 'sft' AND attempts.passed IS NULL THEN 'no_verdict'
         WHEN attempts.eligible_for = 'sft' AND NOT grouped.some_pass THEN 'all_fail'
@@ -99,5 +115,6 @@ SELECT
     trained.advantage
 FROM attempts
 LEFT JOIN grouped ON grouped.group_id = attempts.group_id
+LEFT JOIN contexts ON contexts.task_key = attempts.task_key AND contexts.context_key = attempts.context_key
 LEFT JOIN trained ON trained.trajectory_id = attempts.trajectory_id
 ORDER BY attempts.trajectory_id

@@ -1,12 +1,14 @@
 -- Tasks of the train split that taught nothing so far, the most useful first: those whose attempts are in no group, then
--- those whose sealed groups all have equal rewards. Fewer attempts first (one more makes a pair), then the most recent.
--- A group without rewards yet is not known to lack spread. Parameters: $night, $rubric_hash, $min_spread (1e-6).
+-- those whose sealed groups all have equal rewards. Attempts of which each ran under another context are no siblings under
+-- the strict rule, however many there are. Fewer attempts first (one more makes a pair), then the most recent.
+-- A group without rewards yet is not known to lack spread. Parameters: $night, $rubric_hash, $min_spread (1e-6), $strict.
 WITH attempts AS (
     SELECT
         task_key,
         min(task_id) AS task_id,
         min(harness) AS harness,
         count(*) AS num_attempts,
+        count(DISTINCT context_key) AS num_contexts,
         max(day) AS last_day
     FROM trajectories.trajectories
     WHERE purpose IN ('production', 'top_up') AND fault IS NULL
@@ -37,7 +39,11 @@ wanted AS (
         a.task_key,
         a.task_id,
         a.harness,
-        CASE WHEN g.task_key IS NULL THEN 'no_siblings' ELSE 'no_spread' END AS reason,
+        CASE
+            WHEN g.task_key IS NOT NULL THEN 'no_spread'
+            WHEN $strict AND a.num_attempts > 1 AND a.num_contexts = a.num_attempts THEN 'context_mismatch'
+            ELSE 'no_siblings'
+        END AS reason,
         a.num_attempts,
         a.last_day
     FROM attempts AS a
@@ -51,7 +57,7 @@ SELECT
     harness,
     reason,
     num_attempts,
-    row_number() OVER (ORDER BY reason, num_attempts, last_day DESC, task_key) AS "rank",
+    row_number() OVER (ORDER BY reason = 'no_spread', num_attempts, last_day DESC, task_key) AS "rank",
     $night AS night
 FROM wanted
 ORDER BY "rank"

@@ -12,8 +12,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from assets.metadata import facts
 from pipelines.ingest import ingest
 from pipelines.nights import run_night
+from pipelines.reports import Landed
 from pipelines.schemas import RECORDS, TRAJECTORIES
 from pipelines.workspace import KEYS, Workspace
 from tests.assets.conftest import NIGHT, copied
@@ -91,6 +93,8 @@ def test_no_byte_of_the_workspace_holds_a_planted_secret(served: Workspace, tmp_
     outcome = run_night(workspace, NIGHT)
     landed = outcome["reports"]["landing/records"]
     assert landed["quarantined"] == 3 and sum(landed["redactions"].values()) >= 15 * 4
+    shown = facts(Landed(**landed))["redactions"].value  # counts per rule in the asset's metadata
+    assert isinstance(shown, str) and "| openai_key | 4 |" in shown
     assert workspace.lake.read(TRAJECTORIES.name, columns=["harness"]).column("harness").to_pylist().count("toy_desk") >= 4
     texts = [
         (Path("what the command said"), said.encode()),

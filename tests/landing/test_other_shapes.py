@@ -106,3 +106,25 @@ def everywhere(value: Any) -> Iterator[tuple[Any, Any]]:
     for key in keys:
         yield value, key
         yield from everywhere(value[key])
+
+
+def test_files_whose_beginning_is_cut_are_known(tmp_path: Path) -> None:
+    """`detect` sees a megabyte: a row or document may be longer than that."""
+    filling = "x" * (3 << 20)
+    row = {**test_openhands.ROW, "history": [{**test_openhands.HISTORY[1], "message": filling}, *test_openhands.HISTORY]}
+    messages = [test_cline.message(0, "user", filling), *test_cline.MESSAGES]
+    sdk = {"version": 1, "agent": "lead", "sessionId": "s", "messages": messages, "system_prompt": "You are Cline."}
+    session = {**test_hermes.SESSION, "messages": [{"role": "user", "content": filling}]}
+    cases: list[tuple[Any, bytes]] = [
+        (test_openhands.FORMAT, line(row)),
+        (test_openhands.FORMAT, json.dumps([test_openhands.HISTORY[0], *row["history"]], indent=1).encode()),
+        (test_cline.FORMAT, json.dumps(sdk, indent=1).encode()),
+        (test_cline.FORMAT, json.dumps([test_cline.MESSAGES[0], *messages]).encode()),
+        (test_hermes.FORMAT, json.dumps(session, indent=1).encode()),
+        (test_opencode.FORMAT, json.dumps({**test_opencode.PARTS[0], "text": filling}).encode()),
+    ]
+    for number, (format, content) in enumerate(cases):
+        path = tmp_path / f"{number}.json"
+        path.write_bytes(content)
+        assert format.detect(Head(path)), number
+        assert read(format, path) == 1

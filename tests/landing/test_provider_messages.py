@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of, tools_of
+from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
+from pipelines.landing.provider_tools import tools_of
 
 ARGUMENTS = {"order": 7}
 FUNCTION = {"name": "look_up", "arguments": '{"order":7}'}
@@ -258,11 +259,27 @@ def test_parallel_calls_of_the_responses_api_are_one_message() -> None:
     assert [message["role"] for message in messages_of([*items, *results, *items])] == ["assistant", "tool", "tool", "assistant"]
 
 
-def test_structured_output_is_the_text_of_an_answer() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name":  "eggs"}',
+        '["a", "b"]',
+        "[1, 2]",
+        '"quoted"',
+        '{"message": "hi"}',
+        '{"text": "hi", "lang": "en"}',
+        '{"input": "x"}',
+        "42",
+    ],
+)
+def test_what_a_model_wrote_stays_as_it_wrote_it(text: str) -> None:
+    assert answers_of(text) == [{"role": "assistant", "content": text}]
+
+
+def test_structured_output_that_was_logged_as_an_object_is_its_json() -> None:
     assert [answer["content"] for answer in answers_of({"name": "eggs", "steps": ["crack"]})] == [
         '{"name":"eggs","steps":["crack"]}'
     ]
-    assert [answer["content"] for answer in answers_of('{"name": "eggs"}')] == ['{"name":"eggs"}']
 
 
 def test_images_stay_parts() -> None:
@@ -302,3 +319,12 @@ def test_tools_are_in_one_shape(held: Any) -> None:
     assert tools_of(held) == [
         {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
     ]
+
+
+def test_half_a_chat_is_none() -> None:
+    """Exporters cut attributes at a length."""
+    whole = json.dumps([{"role": "assistant", "content": "a long text"}])
+    for read in (messages_of, answers_of):
+        with pytest.raises(UnreadableMessagesError, match="cut"):
+            read(whole[:-10])
+    assert [answer["content"] for answer in answers_of('{"name": "eg')] == ['{"name": "eg']  # the model's own

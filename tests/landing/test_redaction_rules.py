@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipelines import trajectories
 from pipelines.errors import ConfigError
 from pipelines.landing.land import land
+from pipelines.landing.redacting_again import redacted_again
 from pipelines.landing.redaction import Redactor
 from pipelines.landing.redaction_rules import rules_of, stock
 from pipelines.schemas import RECORDS, TRAJECTORIES
@@ -94,6 +95,26 @@ def test_the_hash_is_of_what_decides_and_stands_with_each_row(tmp_path: Path) ->
     workspace = with_rules(tmp_path / "d", 'rules = "redaction.toml"', OWN)
     land(workspace, [write_lines(tmp_path / "log.jsonl", [call(1)])])
     assert workspace.lake.read(RECORDS.name, columns=["rules"]).column("rules").to_pylist() == [others[2]]
+
+
+def test_what_is_stored_is_redacted_again_under_other_rules(tmp_path: Path) -> None:
+    log = write_lines(
+        tmp_path / "log.jsonl",
+        [
+            call(number, request={"messages": [{"role": "user", "content": f"{number} {said}"}]})
+            for number, said in enumerate(("TICKET-123456", SECRETS["email"], f"TICKET-123456 {SECRETS['email']}", "plain"))
+        ],
+    )
+    off, on = (with_rules(tmp_path / name, section, OWN) for name, section in (("off", ""), ("on", 'rules = "redaction.toml"')))
+    for workspace in (off, on):
+        land(workspace, [log])
+    stored, wanted = ({row["record_id"]: row for row in workspace.lake.read(RECORDS.name).to_pylist()} for workspace in (off, on))
+    for record_id, row in stored.items():
+        redactor = Redactor(on.redaction_key, rules_of(on))
+        again = redacted_again(row, redactor, on.identity)
+        assert again == {name: wanted[record_id][name] for name in again}
+        twice = redacted_again({**row, **again}, redactor, on.identity)
+        assert twice == again
 
 
 SAID = st.sampled_from(

@@ -108,7 +108,7 @@ def test_an_answer_that_comes_again_is_a_gap_and_no_shortened_context() -> None:
     assert (texts(attempt), attempt.num_gaps, attempt.link) == (["same", "c"], 1, None)
 
 
-def test_a_log_that_names_its_session_links_what_begins_alike() -> None:
+def test_a_log_that_names_its_conversation_links_what_begins_alike() -> None:
     calls = [{**call, "session_id": "s"} for call in conversation("a", "b", "c")]
     summary = {"role": "user", "content": "Summary: all went well."}
     short = {**logged("short", [SYSTEM, ASK, summary], said("d"), at=9), "session_id": "s"}

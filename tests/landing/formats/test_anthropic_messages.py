@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.landing.anthropic_messages import AnthropicMessages
 from pipelines.landing.format import BadRecord, SourceRecord
+from pipelines.landing.head import Head
 from tests.landing.formats.reading import of_text
 from tests.landing.lines import attempts, line, write_lines
 
@@ -165,7 +166,7 @@ def test_a_session_in_the_users_id_bundles(tmp_path: Path) -> None:
     value = two()[0]
     value["request"]["metadata"] = {"user_id": "user_a_account_b_session_c"}
     (piece,) = FORMAT.split(write_lines(tmp_path / "log", [value]))
-    assert isinstance(piece, SourceRecord) and piece.bundle_ref == "session:c"
+    assert isinstance(piece, SourceRecord) and piece.bundle_ref == "conversation:c"
 
 
 @pytest.mark.parametrize(
@@ -175,3 +176,8 @@ def test_a_session_in_the_users_id_bundles(tmp_path: Path) -> None:
 def test_other_shapes_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     *_, bad = FORMAT.split(write_lines(tmp_path / "log", [two()[0], {**two()[0], **changes}]))
     assert isinstance(bad, BadRecord) and bad.reason == "wrong_shape"
+
+
+def test_an_item_of_the_responses_api_is_no_message(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "log", [{"type": "message", "role": "assistant", "content": [text("a")]}])
+    assert not FORMAT.detect(Head(path))

@@ -58,6 +58,7 @@ def test_a_stored_session(tmp_path: Path) -> None:
         ("assistant", True, "One file."),
     ]
     assert (attempt.model, attempt.link, attempt.fault) == (None, None, None)
+    assert len(attempt.record_ids) == 4  # the header has no time, so it is no part of an attempt that has
 
 
 def test_entries_are_a_tree_and_subagents_name_their_call(tmp_path: Path) -> None:

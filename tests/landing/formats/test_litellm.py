@@ -78,7 +78,7 @@ def test_sessions_that_the_proxy_made_up_bind_nothing(tmp_path: Path) -> None:
         spend_row("3", metadata=json.dumps({"requester_metadata": {"session_id": "theirs"}})),
     ]
     refs = [piece.bundle_ref for piece in FORMAT.split(write_lines(tmp_path / "log", rows)) if isinstance(piece, SourceRecord)]
-    assert str(refs[0]).startswith("root:") and refs[1:] == ["session:my-run", "session:theirs"]
+    assert str(refs[0]).startswith("root:") and refs[1:] == ["conversation:my-run", "conversation:theirs"]
 
 
 def test_calls_are_stitched() -> None:
@@ -97,7 +97,13 @@ def test_a_failure_is_a_fault() -> None:
 
 
 def test_anthropics_words_pass_through() -> None:
-    answer = {"id": "1", "type": "message", "role": "assistant", "content": [{"type": "text", "text": "a"}], "model": "c"}
+    answer = {
+        "id": "1",
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "a"}],
+        "stop_reason": "end_turn",
+    }
     (attempt,) = attempts(FORMAT, spend_row(response=json.dumps(answer)))
     assert attempt.turns[-1]["content"] == "a" and attempt.turns[-1]["sampled"]
 

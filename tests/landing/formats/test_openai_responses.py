@@ -122,7 +122,7 @@ def test_a_conversation_whose_beginning_is_not_logged_is_read_from_where_it_is()
 def test_a_conversations_id_bundles(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "log", [logged("r1", "Do it.", text("a"), conversation={"id": "c"})])
     (piece,) = FORMAT.split(path)
-    assert isinstance(piece, SourceRecord) and piece.bundle_ref == "session:c"
+    assert isinstance(piece, SourceRecord) and piece.bundle_ref == "conversation:c"
 
 
 def test_a_response_alone_and_its_stream(tmp_path: Path) -> None:

@@ -162,6 +162,16 @@ def test_a_call_without_messages_is_refused_and_makes_no_empty_attempt(tmp_path:
     assert isinstance(bad, BadRecord) and "neither input nor output" in bad.detail and "CAPTURE_MESSAGE_CONTENT" in bad.detail
 
 
+def test_a_call_whose_messages_were_cut_is_refused(tmp_path: Path) -> None:
+    whole = chat(2, [ASKED], CALLED)
+    for name in ("gen_ai.input.messages", "gen_ai.output.messages"):
+        cut = json.loads(json.dumps(whole))
+        held = next(item for item in cut["attributes"] if item["key"] == name)["value"]
+        held["stringValue"] = held["stringValue"][:30]
+        (bad,) = read(tmp_path / "t.json", request(cut))
+        assert isinstance(bad, BadRecord) and "cut" in bad.detail
+
+
 OPEN_INFERENCE = {
     "openinference.span.kind": "LLM",
     "llm.model_name": "m",

@@ -1,0 +1,169 @@
+"""Reads: landing/records, landing/quarantine. Writes: the same, redacted under the rules in force. Next: trajectories.
+
+A changed rule set must reach what is stored, and no id may move for it: where a record has no identities yet (the old rules
+changed nothing in it), they are taken from its text before the new rules change that. What a rule that is gone had replaced
+stays replaced; nobody has the text any more.
+
+Every record that is rewritten gets the hash of the rules, so a kill leaves the rest for the next time. Old files are deleted
+at the end: until then two sequences in the log of landing/records say that this is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from pipelines.doors.lake import Snapshot
+from pipelines.landing.redacting_again import redacted_again
+from pipelines.landing.redaction import Redactor
+from pipelines.landing.redaction_rules import rules_of
+from pipelines.landing.rows import RAW_LIMIT
+from pipelines.schemas import DUPLICATES, QUARANTINE, RECORDS, TABLES, TRAJECTORIES
+from pipelines.steps import reached
+from pipelines.workspace import Workspace
+
+SLICE_BYTES = 64 << 20
+SLICE_ROWS = 10_000
+
+BEGUN, DONE = "nightshift/redaction_begun", "nightshift/redaction_done"
+"""App ids in the log of landing/records: the old files are deleted once the second has reached the first."""
+
+TEXTS = (RECORDS.name, QUARANTINE.name, TRAJECTORIES.name, DUPLICATES.name)
+"""Tables that hold what the rules look at."""
+
+
+@dataclass
+class RedactedAnew:
+    """What was redacted anew."""
+
+    records: int = 0
+    pieces: int = 0
+    bundles: int = 0
+    """Bundles of records whose text changed: their trajectories are gone until the next build."""
+
+
+def behind(workspace: Workspace) -> dict[str, int]:
+    """How many rows were redacted under other rules, by table; tables without any are left out."""
+    counted = {table: rows.num_rows for table, rows in _behind(workspace).items()}
+    return {table: number for table, number in counted.items() if number}
+
+
+def is_due(workspace: Workspace) -> bool:
+    """An earlier redaction was killed before it had deleted the old files."""
+    return workspace.lake.sequence(RECORDS.name, BEGUN) > workspace.lake.sequence(RECORDS.name, DONE)
+
+
+def redact_anew(workspace: Workspace) -> RedactedAnew:
+    """Redact what is behind. `build` must make the trajectories again, and `delete_old_files` end it."""
+    lake, done, rows = workspace.lake, RedactedAnew(), _behind(workspace)
+    if not any(found.num_rows for found in rows.values()):
+        return done
+    if not is_due(workspace):
+        lake.append_computed(RECORDS.name, lambda at: (RECORDS.schema.empty_table(), at.sequence + 1), app_id=BEGUN)
+    redact = _Redacting(workspace)
+    for table, again in ((RECORDS.name, redact.record), (QUARANTINE.name, redact.piece)):
+        partitioned = TABLES[table].partition is not None
+        for day, ids in _slices(rows[table], by_day=partitioned):
+            wanted = ds.field("record_id").isin(ids)
+            if table == RECORDS.name:
+                redact.changed.clear()
+                _rewritten(again)(lake.read(table, filter=wanted & (ds.field("day") == day)))
+                bundles = sorted(redact.changed)
+                # what was made of the old text goes first: records that are in no trajectory are what a build works on
+                for made in (TRAJECTORIES.name, DUPLICATES.name):
+                    lake.replace_rows(made, "bundle_key", bundles, lambda _, made=made: TABLES[made].schema.empty_table())
+                done.bundles += len(bundles)
+                done.records += len(ids)
+                reached("redaction:unmade")
+            else:
+                done.pieces += len(ids)
+
+            def compute(
+                snapshot: Snapshot, wanted: Any = wanted, again: Any = again, day: str | None = day if partitioned else None
+            ) -> pa.Table:
+                held = snapshot.read(filter=wanted if day is None else wanted & (ds.field("day") == day))
+                return _rewritten(again)(held)
+
+            lake.replace_rows(table, "record_id", ids, compute, partition=day if partitioned else None)
+    return done
+
+
+def delete_old_files(workspace: Workspace) -> int:
+    """Delete the files of older versions, which hold the old text; how many. Until it has ended it stays due."""
+    lake = workspace.lake
+    begun = lake.sequence(RECORDS.name, BEGUN)
+    gone = sum(len(lake.vacuum(table)) for table in TEXTS)
+    reached("redaction:vacuumed")
+
+    def compute(snapshot: Snapshot) -> tuple[pa.Table, int] | None:
+        return (RECORDS.schema.empty_table(), begun) if begun > snapshot.sequence else None
+
+    lake.append_computed(RECORDS.name, compute, app_id=DONE)
+    return gone
+
+
+class _Redacting:
+    """One row after another, under the rules in force."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace, self.rules = workspace, rules_of(workspace)
+        self.changed: set[str] = set()
+        """Bundles of records whose text changed."""
+
+    def record(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row of landing/records."""
+        if row["rules"] == self.rules.hash:
+            return row
+        redactor = self._redactor()
+        again = redacted_again(row, redactor, self.workspace.identity)
+        if redactor.counts.total():
+            self.changed.add(row["bundle_key"])
+        return {**row, **again, "source": redactor.text(row["source"])}
+
+    def piece(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row of landing/quarantine."""
+        if row["rules"] == self.rules.hash:
+            return row
+        redactor = self._redactor()
+        raw = redactor.bad_text((row["raw"] or "").encode(), RAW_LIMIT)
+        texts = {name: redactor.text(row[name]) for name in ("source", "detail") if row[name] is not None}
+        return {**row, **texts, "raw": raw, "rules": self.rules.hash}
+
+    def _redactor(self) -> Redactor:
+        return Redactor(self.workspace.redaction_key, self.rules)
+
+
+def _rewritten(again: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[pa.Table], pa.Table]:
+    def rewrite(rows: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist([again(row) for row in rows.to_pylist()], schema=rows.schema)
+
+    return rewrite
+
+
+def _behind(workspace: Workspace) -> dict[str, pa.Table]:
+    parameters = {"rules": rules_of(workspace).hash}
+    return {
+        RECORDS.name: workspace.queries.run("replay/other_rules", parameters),
+        QUARANTINE.name: workspace.queries.run("replay/other_rules_quarantine", parameters),
+    }
+
+
+def _slices(rows: pa.Table, *, by_day: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """Day and ids, in portions of bounded text; of one day only where the table is cut by days."""
+    ids: list[str] = []
+    num_bytes, current = 0, ""
+    for batch in rows.to_batches(max_chunksize=10_000):
+        for row in batch.select(["record_id", "day", "num_bytes"]).to_pylist():
+            full = num_bytes >= SLICE_BYTES or len(ids) >= SLICE_ROWS or (by_day and row["day"] != current)
+            if ids and full:
+                yield current, ids
+                ids, num_bytes = [], 0
+            current = row["day"]
+            ids.append(row["record_id"])
+            num_bytes += row["num_bytes"] or 0
+    if ids:
+        yield current, ids

@@ -1,0 +1,36 @@
+"""A stored record under the rules in force: what a replay writes in its place after the rules have changed.
+
+Rules only ever take away: what an older set replaced stays replaced, since nobody has the text any more. Identities that
+were kept when a record was first changed stay; of one that is changed now for the first time they are taken now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from pipelines.errors import UnknownFormatError
+from pipelines.ids import Identity
+from pipelines.landing import registry
+from pipelines.landing.redaction import Redactor, dumped
+from pipelines.landing.spelling import identities
+
+
+def redacted_again(row: Mapping[str, Any], redactor: Redactor, identity: Identity) -> dict[str, Any]:
+    """The columns of landing/records (`raw`, `identities`, `rules`) that a row has under the redactor's rules.
+
+    `rules` always becomes theirs; equal `raw` means that nothing else changes. Ids and logprobs of a record that changes
+    now become null: which tokens spelled the secret was told only by the text that is gone.
+    """
+    value, before = orjson.loads(row["raw"]), redactor.counts.total()
+    redacted, kept = redactor.value(value), row["identities"]
+    if redactor.counts.total() == before:
+        return {"raw": row["raw"], "identities": kept, "rules": redactor.rules.hash}
+    if kept is None:
+        try:
+            kept = dumped(identities(identity, registry.by_name(row["format"]).spell(value)))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, UnknownFormatError):
+            kept = None  # as at landing: the trajectories stage says of the whole bundle that it cannot be read
+    return {"raw": dumped(redacted), "identities": kept, "rules": redactor.rules.hash}
