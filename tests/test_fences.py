@@ -61,10 +61,15 @@ def test_no_file_or_folder_has_a_name_that_says_nothing() -> None:
 
 
 def test_no_function_or_class_has_a_refused_name() -> None:
+    from pipelines.landing.registry import names
+
     for path in tracked("assets/*.py", "pipelines/*.py", "trainer/*.py"):
+        # a log format keeps its vendor's word in its own files, which begin with its name
+        own = path.parent.name == "landing" and path.stem.startswith(tuple(names()))
+        refused = REFUSED if own else REFUSED | SYNONYMS
         for name in re.findall(r"^\s*(?:def|class)\s+(\w+)", path.read_text(), re.MULTILINE):
             words = set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
-            assert not (REFUSED | SYNONYMS) & words, f"{path}: {name}"
+            assert not refused & words, f"{path}: {name}"
 
 
 def test_code_lies_at_most_two_folders_under_the_root() -> None:

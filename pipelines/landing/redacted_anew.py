@@ -54,7 +54,8 @@ def behind(workspace: Workspace) -> dict[str, int]:
 
 def is_due(workspace: Workspace) -> bool:
     """An earlier redaction was killed before it had deleted the old files."""
-    return workspace.lake.sequence(RECORDS.name, BEGUN) > workspace.lake.sequence(RECORDS.name, DONE)
+    sequences = workspace.lake.sequences(RECORDS.name)
+    return sequences.get(BEGUN, 0) > sequences.get(DONE, 0)
 
 
 def redact_anew(workspace: Workspace) -> RedactedAnew:
@@ -63,7 +64,7 @@ def redact_anew(workspace: Workspace) -> RedactedAnew:
     if not any(found.num_rows for found in rows.values()):
         return done
     if not is_due(workspace):
-        lake.append_computed(RECORDS.name, lambda at: (RECORDS.schema.empty_table(), at.sequence + 1), app_id=BEGUN)
+        lake.append_computed(RECORDS.name, lambda at: _marked(BEGUN, (at.handle.transaction_version(BEGUN) or 0) + 1))
     redact = _Redacting(workspace)
     for table, again in ((RECORDS.name, redact.record), (QUARANTINE.name, redact.piece)):
         partitioned = TABLES[table].partition is not None
@@ -95,15 +96,19 @@ def redact_anew(workspace: Workspace) -> RedactedAnew:
 def delete_old_files(workspace: Workspace) -> int:
     """Delete the files of older versions, which hold the old text; how many. Until it has ended it stays due."""
     lake = workspace.lake
-    begun = lake.sequence(RECORDS.name, BEGUN)
+    begun = lake.sequences(RECORDS.name).get(BEGUN, 0)
     gone = sum(len(lake.vacuum(table)) for table in TEXTS)
     reached("redaction:vacuumed")
 
-    def compute(snapshot: Snapshot) -> tuple[pa.Table, int] | None:
-        return (RECORDS.schema.empty_table(), begun) if begun > snapshot.sequence else None
+    def compute(snapshot: Snapshot) -> tuple[pa.Table, dict[str, int]] | None:
+        return _marked(DONE, begun) if begun > (snapshot.handle.transaction_version(DONE) or 0) else None
 
-    lake.append_computed(RECORDS.name, compute, app_id=DONE)
+    lake.append_computed(RECORDS.name, compute)
     return gone
+
+
+def _marked(app_id: str, sequence: int) -> tuple[pa.Table, dict[str, int]]:
+    return RECORDS.schema.empty_table(), {app_id: sequence}
 
 
 class _Redacting:
