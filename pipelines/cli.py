@@ -12,7 +12,10 @@ import errno
 import json
 import math
 import os
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -97,6 +100,14 @@ def _answer(as_json: bool, content: Any, shown: Any) -> None:
         shown(content)
 
 
+def _ended() -> Callable[[float], bool]:
+    """Waits so many seconds and says whether SIGINT or SIGTERM came: long work then ends between two steps."""
+    told = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: told.set())
+    return told.wait
+
+
 def _finite(content: Any) -> Any:
     """The same, with floats that JSON has no number for as text."""
     if isinstance(content, dict):
@@ -121,6 +132,7 @@ def ingest(
     paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders; none: the [[sources]] of the workspace.")] = None,
     format: Annotated[str | None, typer.Option(help="Log format; default: recognised by content.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would land, write nothing.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on taking in what is logged until this is ended.")] = False,
     folder: Where = Path(),
     as_json: AsJson = False,
 ) -> None:
@@ -130,8 +142,20 @@ def ingest(
     after it.
     """
     from pipelines.ingest import ingest as take_in
+    from pipelines.ingest import watch as go_on
 
     workspace = _open(folder)
+    if watch:
+        if dry_run:
+            raise typer.BadParameter("--watch takes in what it finds; leave --dry-run out")
+        for found in go_on(workspace, paths, format=format, stopped=_ended()):
+            if as_json:
+                print(json.dumps(_finite(found), default=str, allow_nan=False), flush=True)
+            elif "problem" in found:
+                print(found["problem"], file=sys.stderr, flush=True)
+            else:
+                show.ingested(found)
+        return
     _answer(as_json, take_in(workspace, paths, format=format, dry_run=dry_run), show.ingested)
 
 

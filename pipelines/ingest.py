@@ -7,15 +7,20 @@ import datetime
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipelines import groups, trajectories
+from pipelines.errors import NightshiftError
 from pipelines.landing.land import land, survey
+from pipelines.landing.sources import state_of
 from pipelines.nights import CHECKOUT, checkout_environment
 from pipelines.reports import Report
 from pipelines.workspace import Workspace
+
+WATCH_SECONDS = 2.0
+"""How often files are looked at in watch mode."""
 
 
 def ingest(
@@ -57,6 +62,36 @@ def ingest(
         "eligible_for": overview.eligible_for,
         "reasons": overview.reasons,
     }
+
+
+def watch(
+    workspace: Workspace,
+    paths: Sequence[Path] | None,
+    *,
+    format: str | None = None,
+    stopped: Callable[[float], bool],
+    seconds: float = WATCH_SECONDS,
+) -> Iterator[dict[str, Any]]:
+    """`ingest` whenever a file has changed; yields what each call that took something in returned.
+
+    `stopped` waits so many seconds and says whether to end; it is asked between two calls, never in one. What cannot be
+    read is raised in the first round; later it is yielded as `problem`, and tried again with the next change.
+    """
+    state: str | None = None
+    while True:
+        before = state
+        try:
+            state = state_of(workspace, paths)
+            if state != before:
+                found = ingest(workspace, paths, format=format)
+                if found["why_nothing"] is None:
+                    yield found
+        except NightshiftError as problem:
+            if before is None:
+                raise
+            yield {"problem": str(problem)}
+        if stopped(seconds):
+            return
 
 
 def _show_in_dagster(workspace: Workspace, reports: dict[str, Report], day: str) -> None:

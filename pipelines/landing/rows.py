@@ -19,6 +19,7 @@ from pipelines.landing.format import BadRecord, LogFormat
 from pipelines.landing.redacted_tokens import with_token_ids
 from pipelines.landing.redaction import Redactor, dumped
 from pipelines.landing.redaction_rules import rules_of
+from pipelines.landing.screening import Screen
 from pipelines.landing.spelling import identities
 from pipelines.schemas import QUARANTINE, RECORDS
 from pipelines.workspace import Workspace
@@ -68,6 +69,7 @@ class RowMaker:
         self.workspace, self.day = workspace, day
         self.now = datetime.datetime.now(datetime.UTC)
         self.rules = rules_of(workspace)
+        self.screen = Screen(self.rules)
         self._stored: dict[str, str] = {}
 
     def records(self, found: Mapping[str, Found]) -> Rows:
@@ -138,6 +140,8 @@ class RowMaker:
     def _redacted(self, redactor: Redactor, identified: Identified, format: LogFormat) -> tuple[bytes | str, str | None]:
         """The stored text, and the identities that must outlive a redaction: None where nothing was redacted."""
         record = identified.record
+        if record.text is not None and self.screen.is_clean(record.text):
+            return record.text, None
         value = record.value if record.text is None else exact(record.text)
         redacted = redactor.value(value)
         if not redactor.counts.total():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,19 @@ def paths_of(workspace: Workspace) -> list[Path]:
     entries = workspace.config.sources
     present = [entry for entry in entries if workspace.path(entry.path).exists()]
     return sorted({path for entry in present for path in _files(workspace, workspace.path(entry.path), entry.glob)})
+
+
+def state_of(workspace: Workspace, paths: Sequence[Path] | None) -> str:
+    """What changes when a file behind some paths (None: behind [[sources]]) appears, grows or is replaced; none is opened."""
+    found = paths_of(workspace) if paths is None else sorted(path for named in paths for path in _files(workspace, named, "**/*"))
+    state = hashlib.sha256()
+    for path in found:
+        try:
+            facts = path.stat()
+        except FileNotFoundError:  # moved away just now
+            continue
+        state.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\0{facts.st_ino}\n".encode("utf-8", "surrogateescape"))
+    return state.hexdigest()
 
 
 def settings_of(workspace: Workspace, source: str) -> SourceConfig | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -25,7 +26,9 @@ def main() -> None:
         print("ready", flush=True)
         sys.stdin.readline()
     landed = land(workspace, [Path(path) for path in paths], day="2026-11-20")
-    print(json.dumps({"records": landed.records, "quarantined": landed.quarantined, "seen": landed.seen}))
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    counts = {"records": landed.records, "quarantined": landed.quarantined, "seen": landed.seen}
+    print(json.dumps({**counts, "megabytes": megabytes}))
 
 
 if __name__ == "__main__":

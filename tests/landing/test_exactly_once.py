@@ -207,7 +207,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, expected: 
     folder.mkdir()
     paths = [write_lines(tmp_path / "log.jsonl", LINES), tmp_path / "results.json"]
     paths[1].write_text(json.dumps(ITEMS), encoding="utf-8")
-    _prepare(folder)
+    prepare(folder)
     killed = run(folder, paths, 3, NIGHTSHIFT_KILL_AT=step)
     _, errors = killed.communicate(timeout=120)
     assert killed.returncode == -signal.SIGKILL, errors
@@ -218,7 +218,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, expected: 
 
 def test_racing_writers_lose_and_double_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "workspace"
-    _prepare(folder)
+    prepare(folder)
     values: list[Any] = [call(number) for number in range(40)]
     values[20] = b"{torn\n"
     path = write_lines(tmp_path / "log.jsonl", values)
@@ -241,7 +241,7 @@ def test_racing_writers_lose_and_double_nothing(tmp_path: Path) -> None:
     assert next(finding for finding in doctor.check(workspace) if finding.check == "doubled").ok
 
 
-def _prepare(folder: Path) -> None:
+def prepare(folder: Path) -> None:
     """A workspace that nothing has opened yet: its lake is made by the first process that does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Workspace, "open", classmethod(lambda cls, folder: folder))
