@@ -3,7 +3,7 @@
     python -m bench.ingest [--megabytes 100] [--runs 3] [--json]
 
 All peers get the same file in the same run, one after the other, each in a process of its own (imports not counted), so a
-busy machine slows all of them. Exit 1 where a goal of DESIGN.md section 9 is missed.
+busy machine slows all of them. Exit 1 where a goal is missed (GOALS below).
 """
 
 from __future__ import annotations
