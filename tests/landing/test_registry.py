@@ -9,7 +9,8 @@ import pytest
 
 from pipelines.errors import UnknownFormatError
 from pipelines.landing import registry
-from pipelines.landing.format import GIVES
+from pipelines.landing.decoding import decode
+from pipelines.landing.format import GIVES, SourceRecord
 from pipelines.landing.head import Head
 
 MODULES = [
@@ -41,6 +42,15 @@ def test_detect(tmp_path: Path, name: str | None, content: bytes) -> None:
     assert [format.name for format in registry.FORMATS if format.detect(Head(path))] == ([name] if name else [])
     found = registry.detect(path)
     assert (found.name if found else None) == name
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, content) for name, content in FILES if name])
+def test_what_is_stored_is_the_value_that_the_format_reads(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    for piece in registry.by_name(name).split(path):
+        if isinstance(piece, SourceRecord) and piece.text is not None:
+            assert decode(piece.text)[0] == piece.value
 
 
 def test_every_format_has_files_here_and_describes_itself() -> None:
