@@ -4,7 +4,7 @@
 
 Every folder right under the tree is taken in by itself, in a new workspace, and its records are counted back: each is in a
 trajectory's provenance, left out of it with a kind, skipped with a reason, or in quarantine with a reason (I1). Exit 1 where
-a record is in none, or in two.
+a record is in none, in two, or landed and cannot be read by its parser.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _QUARANTINE = "SELECT reason, count(*)::BIGINT AS num_records FROM landing.quara
 
 
 def counted(folder: Path) -> tuple[list[str], int]:
-    """The table's row for one folder, and how many of its records are in no place or in two."""
+    """The table's row for one folder, and how many of its records are in no place, in two, or not to be read by their parser."""
     with tempfile.TemporaryDirectory() as scratch:
         workspace = make_workspace(Path(scratch) / "workspace")
         answer = ingest(workspace, [folder])
@@ -75,7 +75,7 @@ def counted(folder: Path) -> tuple[list[str], int]:
         outcomes,
         str(told["num_with_ids"] or "–"),
     ]
-    return row, places["misplaced"].total()
+    return row, places["misplaced"].total() + places["left"]["unreadable"]
 
 
 def gives() -> list[str]:
@@ -108,7 +108,7 @@ def main() -> None:
         after = rest.split(END)[1]
         asked.write.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
     if num_misplaced:
-        sys.exit(f"{num_misplaced} records are in no place, or in two")
+        sys.exit(f"{num_misplaced} records are in no place, in two, or cannot be read by the parser of their format")
 
 
 def _rows(workspace: Workspace, sql: str) -> list[dict[str, Any]]:
