@@ -36,7 +36,7 @@ from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
 from pipelines.landing.message_blocks import assembled, assistant_messages, user_messages
 from pipelines.landing.pieces import bad, made
-from pipelines.landing.sse import Event, events_in, events_of, first_events
+from pipelines.landing.sse import Event, behind, events_in, events_of, first_events
 
 _ONLY_HERE = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 _OTHERS = ("recorder", "call_type", "latency_sec", "sessionId", "uuid", "trajectory", "reward")
@@ -63,7 +63,7 @@ class AnthropicMessages:
         if head.items:
             return (piece for piece in split_array(path, _facts) if piece.byte_start >= start)
         if any(_begins_stream(event) for event in first_events(head)):
-            return (piece for piece in _streams(path) if piece.byte_start >= start)
+            return behind(_streams(path), start, line)
         if any(_is_row(row) for row in head.rows):
             return split_lines(path, start, line, _facts)
         return split_document(path, start, _facts)

@@ -38,9 +38,10 @@ from pipelines.landing.item_messages import messages_of
 from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
 from pipelines.landing.pieces import bad, made
-from pipelines.landing.sse import events_in, events_of, first_events
+from pipelines.landing.sse import behind, events_in, events_of, first_events
 
 _LAST = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+_GOING_ON = ("in_progress", "queued")
 _OTHERS = ("recorder", "call_type", "responses_create_params", "reward", "trajectory")
 
 
@@ -66,7 +67,7 @@ class OpenAIResponses:
         if any(_is_row(row) for row in head.rows):
             return split_lines(path, start, line, _facts)
         if any(_is_event(event) for event in first_events(head)):
-            return (piece for piece in _streams(path) if piece.byte_start >= start)
+            return behind(_streams(path), start, line)
         return split_document(path, start, _facts)
 
     def spell(self, value: Any) -> Spelled:
@@ -75,9 +76,14 @@ class OpenAIResponses:
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempts that these calls are; what a request left out is taken from the responses that it names."""
-        calls = {record.record_id: _call(record.value) for record in records}
-        whole = _Conversations(records, calls)
-        return bundle_of([whole.completed(record) for record in records])
+        earlier = _earlier_states(records)
+        kept = [record for record in records if record.record_id not in earlier]
+        whole = _Conversations(kept, {record.record_id: _call(record.value) for record in kept})
+        bundle = bundle_of([whole.completed(record) for record in kept])
+        holder = {record_id: attempt.ref for attempt in bundle.attempts for record_id in attempt.record_ids}
+        holder.update({record_id: ref for record_id, (ref, _) in bundle.left.items() if ref is not None})
+        left = {record_id: (holder.get(stands), "superseded") for record_id, stands in earlier.items()}
+        return Bundle(attempts=bundle.attempts, left={**bundle.left, **left})
 
 
 class _Conversations:
@@ -174,9 +180,29 @@ def _facts(value: Any) -> Facts:
         raise BadPieceError("wrong_shape", "no object")
     call = _call(value)
     read = facts_of(call, vendor_id=call.call_id)
+    if read.bundle_ref is None and call.call_id is not None:  # its states come one after the other
+        return replace(read, bundle_ref=f"response:{call.call_id}")
     if call.conversation is not None or not call.messages:
         return read
     return replace(read, bundle_ref=_context(value) or read.bundle_ref)
+
+
+def _earlier_states(records: Sequence[StoredRecord]) -> dict[str, str]:
+    """Records that hold a response before it ended (a stream read early, a response that was polled), and for each the
+    record of the same response that holds most."""
+    states: dict[str, list[tuple[bool, int, str]]] = {}
+    for record in records:
+        response = _parts(record.value)[1]
+        if isinstance(response, dict) and (name := _text(response.get("id"))) is not None:
+            ended = response.get("status") not in _GOING_ON
+            states.setdefault(name, []).append((ended, len(canonical_json(response.get("output"))), record.record_id))
+    most = {name: max(held) for name, held in states.items()}
+    return {
+        record_id: most[name][2]
+        for name, held in states.items()
+        for ended, _, record_id in held
+        if not ended and record_id != most[name][2]
+    }
 
 
 def _context(value: dict[str, Any]) -> str | None:

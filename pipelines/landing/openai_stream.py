@@ -19,7 +19,7 @@ from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, Unfin
 from pipelines.landing.head import Head
 from pipelines.landing.openai_chat import call_of
 from pipelines.landing.pieces import bad, made
-from pipelines.landing.sse import Event, events_in, first_events
+from pipelines.landing.sse import Event, behind, events_in, first_events
 
 
 class OpenAIStream:
@@ -36,7 +36,7 @@ class OpenAIStream:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per stream, where it ends; a file is always read whole, since its streams may be mixed."""
-        return (piece for piece in _pieces(path) if piece.byte_start >= start)
+        return behind(_pieces(path), start, line)
 
     def spell(self, value: Any) -> Spelled:
         """The choices; a stream holds no prompt."""

@@ -5,6 +5,7 @@ Recorded streams lack their empty lines as often as not, so every `data:` line t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from pipelines.landing.format import Piece, Unfinished
 from pipelines.landing.head import BOM, Head
 from pipelines.landing.opening import open_log
 
@@ -55,6 +57,18 @@ def events_in(path: Path) -> Iterator[Event]:
                 raw=body,
                 whole=event is not None or text.endswith(b"\n"),
             )
+
+
+def behind(pieces: Iterable[Piece], start: int, line: int) -> Iterator[Piece]:
+    """Those of a file's pieces that end behind byte `start`, among them a stream that was read before it ended and has grown.
+
+    It is read whole again, but its place begins at `start` (on `line`): what was acknowledged before has its own.
+    """
+    for piece in pieces:
+        if piece.byte_start >= start:
+            yield piece
+        elif isinstance(piece, Unfinished) or piece.byte_end > start:
+            yield dataclasses.replace(piece, byte_start=start, line=line)
 
 
 def events_of(text: str) -> list[Any]:

@@ -124,12 +124,13 @@ def test_streams_are_put_together(tmp_path: Path) -> None:
 
 def test_a_stream_that_grew_is_superseded_and_a_second_one_stays_apart(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    values = []
+    values, read_to = [], 0
     for number in (9, len(events())):
         path.write_bytes(sse(events()[:number]))
-        (piece,) = FORMAT.split(path)
+        (piece,) = FORMAT.split(path, read_to)  # as landing reads on
         assert isinstance(piece, SourceRecord)
         values.append(piece.value)
+        read_to = piece.byte_end
     (attempt,) = attempts(FORMAT, *values)
     assert attempt.turns[0]["content"] == "Looking"
     path.write_bytes(sse(events()) + sse(events()[:1]).replace(b'"9"', b'"8"') + sse(events()[7:9]))

@@ -125,6 +125,25 @@ def test_a_conversations_id_bundles(tmp_path: Path) -> None:
     assert isinstance(piece, SourceRecord) and piece.bundle_ref == "conversation:c"
 
 
+def test_a_response_that_went_on_is_superseded(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    values, refs, read_to = [], set(), 0
+    for content in (b"\n".join(stream().split(b"\n")[:5]) + b"\n", stream()):
+        path.write_bytes(content)
+        (piece,) = FORMAT.split(path, read_to)  # as landing reads on
+        assert isinstance(piece, SourceRecord)
+        values.append(piece.value)
+        refs.add(piece.bundle_ref)
+        read_to = piece.byte_end
+    assert len(refs) == 1
+    for given in (values, values[::-1]):
+        (attempt,) = attempts(FORMAT, *given)
+        assert [(turn["content"], turn["finish_reason"]) for turn in attempt.turns] == [("a", "stop")]
+    polled = {**logged("r1", "Do it."), "response": {**response("r1"), "status": "queued"}}
+    (attempt,) = attempts(FORMAT, polled, logged("r1", "Do it.", text("Done.")))
+    assert [turn["content"] for turn in attempt.turns] == ["Mend.", "Do it.", "Done."]
+
+
 def test_a_response_alone_and_its_stream(tmp_path: Path) -> None:
     for content in (json.dumps(response("r1", text("a"))), json.dumps(response("r1", text("a")), indent=1), stream()):
         (attempt,), bad = of_text(FORMAT, tmp_path / "log", content)

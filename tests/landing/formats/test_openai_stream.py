@@ -77,6 +77,10 @@ def test_a_stream_that_grew_is_superseded(tmp_path: Path) -> None:
     for values in ([early.value, late.value], [late.value, early.value]):
         (attempt,) = attempts(FORMAT, *values)
         assert attempt.turns[0]["content"] == "Looking"
+    (rest,) = FORMAT.split(path, early.byte_end, 3)  # as landing reads on
+    assert isinstance(rest, SourceRecord) and rest.value == late.value
+    assert (rest.byte_start, rest.line, rest.byte_end) == (early.byte_end, 3, late.byte_end)
+    assert list(FORMAT.split(path, late.byte_end)) == []
 
 
 def test_bad_lines_cost_themselves_and_a_torn_end_waits(tmp_path: Path) -> None:
