@@ -5,7 +5,8 @@ turns, spelling.py, so reasoning that was left out on the way back does not matt
 before it and has no successor yet. Chains of calls are attempts:
 
 - a call with no such predecessor begins one;
-- where two calls go on from one, the longer chain (then that which ends later) is the attempt, and the other a `branch`
+- where two calls go on from one, the longer chain (then that which ends later) is the attempt, a call that failed last of
+  all, and the other a `branch`
   whose first turns are its parent's and not sampled again;
 - a call whose prompt repeats an answer of an earlier one, but not all that stood before it, goes on under a shortened
   context: a `compaction`, linked to the attempt that it shortens, whose answers are copied context in it;
@@ -165,7 +166,8 @@ def attempt_of(chain: Chain, *, first_is_whole: bool = False, **facts: Any) -> A
         "ref": chain.ref,
         "turns": turns,
         "calls": [call.entry for call in _answered(chain)],
-        "model": shared_by_all([call.model for call in chain.own]),
+        # a request may name the model otherwise than the answers do
+        "model": shared_by_all([call.model for call in _answered(chain) or chain.own]),
         # harnesses leave the tools out where none may be called any more
         "tools": next((call.tools for call in reversed(chain.calls) if call.tools), None),
         "fault": chain.last.fault,
@@ -211,7 +213,8 @@ class _Tree:
         self.children: dict[int | None, list[int]] = {}
         for index, parent in enumerate(self.parents):
             self.children.setdefault(parent, []).append(index)
-        self.weight = [(1, index) for index in range(len(ordered))]
+        # a call that failed weighs nothing beside one that was answered, whichever came first
+        self.weight = [(0 if call.answer is None else 1, index) for index, call in enumerate(ordered)]
         for index in reversed(range(len(ordered))):  # a child always stands behind its parent
             if (parent := self.parents[index]) is not None and self.repeats[index] is None:
                 depth, end = self.weight[index]
