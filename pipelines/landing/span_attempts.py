@@ -224,6 +224,7 @@ def _logged_calls(one: LoggedSpan, answers: Sequence[dict[str, Any]]) -> list[Lo
     span = one.span
     prompt = _together(one.request, answers)
     numbered: list[tuple[int, dict[str, Any] | None]] = [*enumerate(one.answers)] or [(0, None)]
+    alone = len(numbered) == 1  # usage is of all choices together: it cannot be told apart
     return [
         LoggedCall(
             record_ids=[record.record_id for record in one.records],
@@ -239,8 +240,8 @@ def _logged_calls(one: LoggedSpan, answers: Sequence[dict[str, Any]]) -> list[Lo
             started_at=span.started_at,
             ended_at=span.ended_at,
             num_prompt_tokens=span.num_prompt_tokens,
-            num_reply_tokens=span.num_reply_tokens,
-            cost_usd=span.cost_usd,
+            num_reply_tokens=span.num_reply_tokens if alone else None,
+            cost_usd=span.cost_usd if alone else None,
             fault=span.fault,
         )
         for choice, answer in numbered

@@ -133,6 +133,14 @@ def test_a_failed_call_and_its_retry() -> None:
     failed = {**second, "response": {"error": {"message": "overloaded"}}, "timestamp": 1_790_000_000}
     found = attempts(FORMAT, first, second, failed)
     assert sorted((texts(attempt), attempt.fault) for attempt in found) == [([], "model_error"), (["a", "b"], None)]
+    late = {**failed, "timestamp": 1_790_000_009, "request": {**failed["request"], "model": "alias"}}
+    found = attempts(FORMAT, first, second, late)
+    assert [(texts(attempt), attempt.fault, attempt.link) for attempt in found] == [
+        (["a", "b"], None, None),
+        ([], "model_error", "branch"),
+    ]
+    (attempt,) = attempts(FORMAT, first, late)
+    assert (texts(attempt), attempt.fault, attempt.model) == (["a"], "model_error", "model-1")
 
 
 @st.composite
@@ -174,14 +182,6 @@ def test_a_call_that_was_never_logged_is_sampled_nowhere(calls: list[dict[str, A
     assert sum(len(attempt.calls) for attempt in found) == len(rest)
     answers = Counter(call["response"]["choices"][0]["message"]["content"] for call in rest)
     assert sum((Counter(texts(attempt)) for attempt in found), Counter[str]()) == answers
-    late = {**failed, "timestamp": 1_790_000_009, "request": {**failed["request"], "model": "alias"}}
-    found = attempts(FORMAT, first, second, late)
-    assert [(texts(attempt), attempt.fault, attempt.link) for attempt in found] == [
-        (["a", "b"], None, None),
-        ([], "model_error", "branch"),
-    ]
-    (attempt,) = attempts(FORMAT, first, late)
-    assert (texts(attempt), attempt.fault, attempt.model) == (["a"], "model_error", "model-1")
 
 
 def test_ten_thousand_calls_with_equal_roots_cost_no_square() -> None:

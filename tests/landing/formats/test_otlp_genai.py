@@ -142,6 +142,18 @@ def test_a_tool_that_asks_a_model_itself_is_a_subagent() -> None:
     assert (tool.link, tool.parent_ref, tool.parent_tool_call_id) == ("subagent", desk.ref, "call_1")
 
 
+def test_choices_are_attempts_side_by_side_whose_usage_cannot_be_told_apart() -> None:
+    one = chat(2, [ASKED], ANSWERED)
+    for attribute in one["attributes"]:
+        if attribute["key"] == "gen_ai.output.messages":
+            attribute["value"]["stringValue"] = json.dumps([CALLED, ANSWERED])
+    found = attempts_of(one)
+    assert [(attempt.num_sampled_turns, attempt.num_prompt_tokens, attempt.num_reply_tokens) for attempt in found] == [
+        (1, 10, None),
+        (1, 10, None),
+    ]
+
+
 def test_a_failed_call_is_a_fault_and_no_turn() -> None:
     failed = chat(2, [ASKED], None, status={"code": 2, "message": "overloaded"})
     (attempt,) = attempts_of(failed)
