@@ -160,6 +160,8 @@ def _read(value: dict[str, Any]) -> Document:
             call_id = text(result.get("source_call_id"))
             document.subagents += [(ref, call_id) for ref in objects(result.get("subagent_trajectory_ref"))]
             answers = bool(calls) or call_id is not None
+            if not answers and result.get("content") is None:
+                continue  # it only names a subagent: the model was shown nothing
             answer = {"role": "tool" if answers else "user", "content": _content(result.get("content")), "tool_call_id": call_id}
             made.append(uniform(answer, call=None))
         document.turns += made

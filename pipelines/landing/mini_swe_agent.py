@@ -19,6 +19,8 @@ from pipelines.landing.document import split_document
 from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, call_entry, text_of, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.response_items import turns_of
+from pipelines.landing.roots import root_of
+from pipelines.landing.run_states import earlier_states
 from pipelines.landing.shapes import check, count, floats, ints, mapping, moment, number, objects, readable, text, total
 from pipelines.landing.stitching import shared_by_all
 
@@ -70,18 +72,22 @@ class MiniSweAgent:
         return Spelled(turns=[turn for turn, _ in _turns(value["messages"])], task_id=text(value.get("instance_id")))
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
-        """The attempt of one file."""
-        if len(records) != 1:
-            raise ValueError(f"a mini_swe_agent attempt is one record, not {len(records)}")
-        (record,) = records
+        """The attempts at one task, one for each run; new versions write a run's file again after every step."""
+        earlier = earlier_states([(record, _has_ended(record.value)) for record in records])
+        runs = sorted((record for record in records if record.record_id not in earlier), key=lambda record: record.record_id)
+        left: dict[str, tuple[str | None, str]] = {record_id: (stands, "superseded") for record_id, stands in earlier.items()}
+        return Bundle(attempts=[self._attempt(run) for run in runs], left=left)
+
+    def _attempt(self, record: StoredRecord) -> Attempt:
         value, info = record.value, mapping(record.value.get("info"))
         answers = [extra for turn, extra in _turns(value["messages"]) if turn["sampled"]]
         responses = [mapping(extra.get("response")) for extra in answers]
         usages = [mapping(response.get("usage")) for response in responses]
         config = mapping(mapping(info.get("config")).get("model"))
         times = [time for extra in _extras(value["messages"]) if (time := moment(extra.get("timestamp"))) is not None]
-        attempt = Attempt(
+        return Attempt(
             record_ids=[record.record_id],
+            ref=record.record_id,
             turns=record.spelled.turns,
             calls=[_call(response) for response in responses],
             task_id=record.spelled.task_id,
@@ -93,7 +99,6 @@ class MiniSweAgent:
             num_reply_tokens=total([_tokens(usage, "completion_tokens", "output_tokens") for usage in usages]),
             cost_usd=number(mapping(info.get("model_stats")).get("instance_cost")),
         )
-        return Bundle(attempts=[attempt])
 
     def _facts(self, path: Path, value: Any) -> Facts:
         if isinstance(value, list):
@@ -105,7 +110,8 @@ class MiniSweAgent:
             value = {**value, "instance_id": instance}  # its batch runner: <instance>/<instance>.traj.json
         readable(self.spell, value)
         times = [time for extra in _extras(value["messages"]) if (time := moment(extra.get("timestamp"))) is not None]
-        return Facts(value=value, time=max(times, default=None))
+        root = root_of([turn for turn, _ in _turns(value["messages"])])
+        return Facts(bundle_ref=root, value=value, time=max(times, default=None))
 
 
 def _turns(messages: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -150,6 +156,10 @@ def _call(response: dict[str, Any]) -> dict[str, Any]:
 
 def _tokens(usage: dict[str, Any], *names: str) -> int | None:
     return next((counted for name in names if (counted := count(usage.get(name))) is not None), None)
+
+
+def _has_ended(value: dict[str, Any]) -> bool:
+    return text(mapping(value.get("info")).get("exit_status")) is not None
 
 
 def _fault(value: dict[str, Any]) -> str | None:

@@ -23,6 +23,7 @@ from pipelines.landing.decoding import Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, call_entry, uniform
 from pipelines.landing.head import Head
+from pipelines.landing.run_states import earlier_states
 from pipelines.landing.shapes import check, count, mapping, number, objects, readable, text
 
 NO_POLICIES = ("replay", "human", "human_thought", "instant_empty_submit")
@@ -82,14 +83,17 @@ class SweAgent:
         return Spelled(turns=turns, task_id=task_id)
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
-        """One attempt per .traj file; those with whose report nobody can be mistaken have its outcome."""
+        """One attempt per run (its file is written again after every step); those with whose report nobody can be mistaken have its outcome."""
         runs = sorted((record for record in records if "report" not in record.value), key=lambda record: record.record_id)
         reports = sorted((record for record in records if "report" in record.value), key=lambda record: record.record_id)
+        earlier = earlier_states([(run, _has_ended(run.value)) for run in runs])
+        runs = [run for run in runs if run.record_id not in earlier]
         report_of = {run.record_id: report for run, report in _pairs(runs, reports)}
         taken = {report.record_id for report in report_of.values()}
         left: dict[str, tuple[str | None, str]] = {
             report.record_id: (None, "unmatched") for report in reports if report.record_id not in taken
         }
+        left.update({record_id: (stands, "superseded") for record_id, stands in earlier.items()})
         return Bundle(attempts=[_attempt(run, report_of.get(run.record_id)) for run in runs], left=left)
 
     def _facts(self, path: Path, value: Any) -> Facts:
@@ -168,6 +172,10 @@ def _nobody_sampled(value: dict[str, Any]) -> bool:
         return True
     stats = mapping(value.get("info")).get("model_stats")
     return isinstance(stats, dict) and stats.get("tokens_sent") == 0 and stats.get("tokens_received") == 0
+
+
+def _has_ended(value: dict[str, Any]) -> bool:
+    return "trajectory" not in value or text(mapping(value.get("info")).get("exit_status")) is not None
 
 
 def _fault(value: dict[str, Any]) -> str | None:

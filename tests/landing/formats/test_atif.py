@@ -162,6 +162,7 @@ def test_subagents_in_files_of_their_own(tmp_path: Path) -> None:
     )
     linked = {attempt.link: attempt for attempt in attempts}
     assert linked["subagent"].parent_ref == linked[None].ref and linked["subagent"].parent_tool_call_id is None
+    assert shape(linked[None]) == "sA"  # the model was shown nothing of it
 
 
 def trial(tmp_path: Path, *documents: dict[str, Any], verdict: dict[str, Any] | None = None) -> tuple[list[Attempt], Any]:

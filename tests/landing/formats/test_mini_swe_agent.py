@@ -76,6 +76,21 @@ def attempt_of(tmp_path: Path, value: Any, name: str = "last.traj.json") -> Atte
     return attempt
 
 
+def test_a_run_that_was_read_while_it_went_on_is_one_attempt(tmp_path: Path) -> None:
+    paths = []
+    for name, value in (("a", BARE[:3]), ("b", BARE), ("c", [*BARE[:2], {"role": "assistant", "content": "```bash\npwd\n```"}])):
+        paths.append(tmp_path / f"{name}.traj.json")
+        paths[-1].write_text(json.dumps(value), encoding="utf-8")
+    attempts, left = read(FORMAT, *paths)
+    assert sorted(shape(attempt) for attempt in attempts) == ["suA", "suAuA"]
+    assert [kind for _, kind in left.values()] == ["superseded"]
+    going_on = run(None, messages=run()["messages"][:3])
+    for name, value in (("a", going_on), ("b", run())):
+        (tmp_path / f"{name}.traj.json").write_text(json.dumps(value), encoding="utf-8")
+    (attempt,), left = read(FORMAT, *paths[:2])
+    assert (attempt.fault, [kind for _, kind in left.values()]) == (None, ["superseded"])
+
+
 def test_a_bare_list_of_messages(tmp_path: Path) -> None:
     attempt = attempt_of(tmp_path, BARE)
     assert shape(attempt) == "suAuA"

@@ -104,6 +104,15 @@ def test_an_old_file_without_an_exit_status_was_killed(tmp_path: Path) -> None:
     assert (attempt.fault, attempt.model, attempt.cost_usd) == ("aborted", None, 0.2)
 
 
+def test_a_run_that_was_read_while_it_went_on_is_one_attempt(tmp_path: Path) -> None:
+    early = run(history=run()["history"][:6], info={})
+    begun = run(history=run()["history"][:4], info={})  # by another attempt, for all that anybody knows
+    paths = [write(tmp_path / name / "org__repo-1.traj", value) for name, value in (("a", early), ("b", run()), ("c", begun))]
+    attempts, left = read(FORMAT, *paths)
+    assert sorted((shape(attempt), attempt.fault) for attempt in attempts) == [("suau", "aborted"), ("suauAtA", None)]
+    assert [kind for _, kind in left.values()] == ["superseded"]
+
+
 @pytest.mark.parametrize(
     ("status", "fault"),
     [
