@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from pipelines.config import SourceConfig
 from pipelines.doors.lake import Snapshot
 from pipelines.ids import canonical_json
-from pipelines.landing import registry
+from pipelines.landing import redacted_anew, registry
 from pipelines.landing.format import Attempt, StoredRecord, asked, units
 from pipelines.landing.sources import settings_of
 from pipelines.landing.spelling import turn_id, with_identities
@@ -91,6 +91,7 @@ class Building:
 
     def add(self, bundle_keys: list[str]) -> None:
         """Bundles that no trajectory is made of yet: their rows are appended, unless another build was first."""
+        before = redacted_anew.mark(self.workspace.lake)
         rows = self.rows(bundle_keys)
 
         def missing(table: str) -> Callable[[Snapshot], pa.Table]:
@@ -104,17 +105,24 @@ class Building:
 
         for table in (TRAJECTORIES.name, DUPLICATES.name):
             self.versions[table] = self.workspace.lake.append_computed(table, missing(table)).version
-        self._count(rows, {row["day"] for row in rows[TRAJECTORIES.name]})
+        if redacted_anew.overtaken(self.workspace.lake, before):  # else text that is redacted by now would stay in them
+            self.replace(bundle_keys)
+        else:
+            self._count(rows, {row["day"] for row in rows[TRAJECTORIES.name]})
 
     def replace(self, bundle_keys: list[str]) -> None:
         """Bundles that trajectories were made of before: their rows are replaced, on the days that they leave and enter."""
         asked = pa.table({"bundle_key": pa.array(bundle_keys, pa.string())})
         left = self.workspace.queries.run("trajectories/days_of_bundles", tables={"asked": asked}).column("day").to_pylist()
+        before = redacted_anew.mark(self.workspace.lake)
         rows = self.rows(bundle_keys)
         for table in (TRAJECTORIES.name, DUPLICATES.name):
             made = pa.Table.from_pylist(rows[table], schema=TABLES[table].schema)
             commit = self.workspace.lake.replace_rows(table, "bundle_key", bundle_keys, lambda _, made=made: made)
             self.versions[table] = commit.version
+        if redacted_anew.overtaken(self.workspace.lake, before):
+            self.replace(bundle_keys)
+            return
         self._count(rows, {*left, *(row["day"] for kept in rows.values() for row in kept)})
 
     def report(self) -> Built:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from pipelines.doors.lake import Snapshot
+from pipelines.doors.lake import Lake, Snapshot
 from pipelines.landing.redacting_again import redacted_again
 from pipelines.landing.redaction import Redactor
 from pipelines.landing.redaction_rules import rules_of
@@ -68,6 +68,7 @@ def redact_anew(workspace: Workspace) -> RedactedAnew:
     redact = _Redacting(workspace)
     for table, again in ((RECORDS.name, redact.record), (QUARANTINE.name, redact.piece)):
         partitioned = TABLES[table].partition is not None
+        bundles: list[str] = []
         for day, ids in _slices(rows[table], by_day=partitioned):
             wanted = ds.field("record_id").isin(ids)
             if table == RECORDS.name:
@@ -75,8 +76,7 @@ def redact_anew(workspace: Workspace) -> RedactedAnew:
                 _rewritten(again)(lake.read(table, filter=wanted & (ds.field("day") == day)))
                 bundles = sorted(redact.changed)
                 # what was made of the old text goes first: records that are in no trajectory are what a build works on
-                for made in (TRAJECTORIES.name, DUPLICATES.name):
-                    lake.replace_rows(made, "bundle_key", bundles, lambda _, made=made: TABLES[made].schema.empty_table())
+                _unmake(lake, bundles)
                 done.bundles += len(bundles)
                 done.records += len(ids)
                 reached("redaction:unmade")
@@ -90,7 +90,29 @@ def redact_anew(workspace: Workspace) -> RedactedAnew:
                 return _rewritten(again)(held)
 
             lake.replace_rows(table, "record_id", ids, compute, partition=day if partitioned else None)
+            if bundles:  # another build may have made it of the old text again meanwhile
+                _unmake(lake, bundles)
     return done
+
+
+def mark(lake: Lake) -> tuple[int, int | None]:
+    """Taken before records are read to build something of them, for `overtaken`."""
+    return lake.sequences(RECORDS.name).get(BEGUN, 0), lake.version(RECORDS.name)
+
+
+def overtaken(lake: Lake, before: tuple[int, int | None]) -> bool:
+    """Whether records may have been redacted anew since: what was built of them must be built again."""
+    sequences = lake.sequences(RECORDS.name)
+    at_work = sequences.get(BEGUN, 0) > min(before[0], sequences.get(DONE, 0))
+    return at_work and lake.version(RECORDS.name) != before[1]
+
+
+def _unmake(lake: Lake, bundle_keys: Sequence[str]) -> None:
+    for made in (TRAJECTORIES.name, DUPLICATES.name) if bundle_keys else ():
+        held = lake.read(made, ["bundle_key"], ds.field("bundle_key").isin(list(bundle_keys)))
+        if held.num_rows:
+            empty = TABLES[made].schema.empty_table()
+            lake.replace_rows(made, "bundle_key", bundle_keys, lambda _, empty=empty: empty)
 
 
 def delete_old_files(workspace: Workspace) -> int:

@@ -69,6 +69,20 @@ TOKEN_KEYS = frozenset(
 
 _HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-auth-token"})
 """Names that make a list of two strings a header."""
+_HOLDERS = (
+    "stringValue",
+    "string_value",
+    "intValue",
+    "arrayValue",
+    "array_value",
+    "values",
+    "value",
+    "default",
+    "const",
+    "enum",
+    "example",
+    "examples",
+)
 _NUMBERS = {int, float, type(None)}
 _MANY = 16
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
@@ -158,10 +172,10 @@ class Redactor:
                 return [value[0], self._under(header, value[1])]
             return [self._walk(item, key) for item in value]
         if isinstance(value, dict):
-            named, about = _named(value), self.rules.about
+            named, key, about = _named(value), _value_key(value), self.rules.about
             return {
                 name if about(name) is None else self.text(name): self._under(
-                    named if named is not None and name == "value" else name, item
+                    named if named is not None and name == key else name, item
                 )
                 for name, item in value.items()
             }
@@ -171,9 +185,9 @@ class Redactor:
         """What stands under a key."""
         if (found := self.rules.about(name)) is not None and (rules := found[0]):
             if type(item) is list:
-                return [self._under(name, one) if type(one) in (str, int) else self._walk(one, name) for one in item]
-            if type(item) is dict and (typed := _typed(item)) is not None:
-                return {**item, typed: self._under(name, item[typed])}
+                return [self._under(name, one) for one in item]
+            if type(item) is dict and (held := _holders(item)):
+                return {key: self._under(name, one) if key in held else self._walk(one, key) for key, one in item.items()}
             if (rule := _holding(rules, item)) is not None and not self.rules.allowed(str(item)):
                 return self._token(rule.name, str(item))
         return self._walk(item, name)
@@ -200,17 +214,17 @@ class Redactor:
                 for name in value:
                     if (found := about(name)) is not None:
                         telling |= found[1] or self._telling(name, value[name])
-                if "value" in value and (named := _named(value)) is not None:
-                    telling |= self._telling(named, value["value"])
+                if (key := _value_key(value)) is not None and (named := _named(value)) is not None:
+                    telling |= self._telling(named, value[key])
         return telling
 
     def _telling(self, name: str, item: Any) -> bool:
         if (found := self.rules.about(name)) is None or not (rules := found[0]):
             return False
         if type(item) is list:
-            return any(_holding(rules, one) is not None for one in item)
-        if type(item) is dict and (typed := _typed(item)) is not None:
-            return self._telling(name, item[typed])
+            return any(self._telling(name, one) for one in item)
+        if type(item) is dict:
+            return any(self._telling(name, item[key]) for key in _holders(item))
         return _holding(rules, item) is not None
 
     def _token(self, rule: str, secret: str) -> str:
@@ -246,16 +260,20 @@ def _holding(rules: Sequence[Any], item: Any) -> Any:
     return next((rule for rule in rules if rule.holds(text)), None)
 
 
+def _value_key(value: dict[str, Any]) -> str | None:
+    return "value" if "value" in value else "Value" if "Value" in value else None
+
+
 def _named(value: dict[str, Any]) -> str | None:
     """The name in {"name": …, "value": …}, as environments, headers and span attributes are logged."""
-    if "value" not in value:
+    if _value_key(value) is None:
         return None
-    return next((value[key] for key in ("name", "key", "header") if type(value.get(key)) is str), None)
+    return next((value[key] for key in ("name", "key", "header", "Name", "Key") if type(value.get(key)) is str), None)
 
 
-def _typed(value: dict[str, Any]) -> str | None:
-    """The key of the value in {"stringValue": …}, as OTLP logs attributes."""
-    return next((key for key in ("stringValue", "string_value", "intValue") if key in value), None)
+def _holders(value: dict[str, Any]) -> list[str]:
+    """The keys of what a telling key stands for: {"stringValue": …}, as OTLP logs it, or a schema's {"default": …}."""
+    return [key for key in _HOLDERS if key in value]
 
 
 def _header(value: list[Any]) -> str | None:

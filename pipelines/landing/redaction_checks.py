@@ -238,6 +238,56 @@ _STAND_IN = re.compile(
     r"password|passwd|secret|token|api[-_ ]?key|your[-_ ].*|<.*>|\$\w+|\$?\{.*\}|%\w+%|[*x.•\-]+|\[?(?:redacted|filtered)[:\]].*|"
     r"process\.env\..*|os\.(?:environ|getenv).*)?"
 )
+_PATH = re.compile(r"(?:~|\.{1,2})?/(?:[\w.\-]+/)*[\w.\-]*")
+_NO_DOMAINS = frozenset(
+    [
+        "png",
+        "jpg",
+        "jpeg",
+        "gif",
+        "webp",
+        "svg",
+        "ico",
+        "bmp",
+        "avif",
+        "js",
+        "jsx",
+        "mjs",
+        "tsx",
+        "css",
+        "scss",
+        "html",
+        "json",
+        "yaml",
+        "yml",
+        "toml",
+        "txt",
+        "csv",
+        "tgz",
+        "gz",
+        "bz2",
+        "xz",
+        "whl",
+        "jar",
+        "exe",
+        "service",
+        "socket",
+        "target",
+        "timer",
+        "slice",
+        "scope",
+        "mount",
+        "path",
+        "transpose",
+        "weight",
+        "weights",
+        "reshape",
+        "shape",
+        "inverse",
+        "conj",
+    ]
+)
+"""Last parts of names that follow an @ in code and in listings, and that are no top level domain."""
 _DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::)\w+)+")
 
 
@@ -288,7 +338,28 @@ def value(found: str) -> int:
     return 0 if _STAND_IN.fullmatch(found.strip()) else len(found)
 
 
-CHECKS: dict[str, Callable[[str], int]] = {"luhn": luhn, "iban": iban, "phone": phone, "mixed": mixed, "value": value}
+def no_path(found: str) -> int:
+    """As `mixed`, and no path: what stands after `PWD=`, or a file that holds the password."""
+    if _PATH.fullmatch(found) and (found.count("/") > 1 or found.islower()):
+        return 0
+    return mixed(found)
+
+
+def email(found: str) -> int:
+    """An address that could be somebody's: not git's own, and no name of a file, a unit or an attribute after an @."""
+    local, _, domain = found.rpartition("@")
+    return 0 if local == "git" or domain.rpartition(".")[2].lower() in _NO_DOMAINS else len(found)
+
+
+CHECKS: dict[str, Callable[[str], int]] = {
+    "luhn": luhn,
+    "iban": iban,
+    "phone": phone,
+    "email": email,
+    "mixed": mixed,
+    "no_path": no_path,
+    "value": value,
+}
 """Word of the rule file -> check."""
 
 NUMERIC = frozenset({"luhn", "iban", "phone"})

@@ -23,7 +23,7 @@ from pipelines.landing.redaction_checks import CHECKS, NUMERIC
 from pipelines.workspace import Workspace
 
 STOCK = Path(__file__).with_name("redaction_rules.toml")
-WALK = 2
+WALK = 3
 """Raised when the walk over a record changes what is replaced under the same rules; part of every hash."""
 
 _BEGINNING = b"[redacted:"
@@ -37,6 +37,7 @@ _COUNTED = re.compile(r"\\[xpP]\{[^}]*\}|\\.|\[\^?\]?(?:\[:\w+:\]|\\.|[^\]\\])*\
 _LITERAL = re.compile(r"\(?[A-Za-z0-9]{2}")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _BETWEEN = re.compile(r"[\s.\-/:]+")
+_ESCAPABLE = frozenset({b"b", b"f", b"n", b"r", b"t"})
 _MAX_NAMES = 100_000
 
 
@@ -71,6 +72,14 @@ class _Compiled:
         position = 0
         while position <= len(text) and (found := self.pattern.search(text, position)) is not None:
             start, end = found.span(1)
+            whole = end
+            if self.rule.check == "email" and text[start - 1 : start] == b"\\" and text[start : start + 1] in _ESCAPABLE:
+                # a literal \n of text inside text is no part of an address; `\n@app.route` holds none at all
+                if (found := self.pattern.match(text, start + 1)) is None:
+                    position = end
+                    continue
+                start, whole = found.span(1)
+                end = whole
             if self.check is not None:
                 secret = text[start:end].decode("utf-8", "replace")
                 end = start + len(secret[: self.check(secret)].encode())
@@ -79,6 +88,8 @@ class _Compiled:
             elif end > start:
                 yield start, end
                 position = end
+            elif self.rule.check == "email":  # what begins inside it is a piece of the same
+                position = max(whole, position + 1)
             else:  # another secret may begin inside what was none
                 position = max(start + 1, position + 1)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import hashlib
 import itertools
 import tempfile
 from collections import Counter
@@ -121,16 +122,19 @@ class _Again:
                 raw = stream.read(piece["byte_end"] - piece["byte_start"])
         except (OSError, EOFError, ValueError):
             return False
-        return _number(self.identity, raw, piece["record_id"]) is not None
+        known = hashlib.sha256(raw).digest() if piece["reason"] == "too_long" else raw
+        return _number(self.identity, known, piece["record_id"]) is not None
 
     def _from_file(self, format: LogFormat, path: Path, pieces: Sequence[dict[str, Any]]) -> list[str]:
         still_bad: set[str] = set()
         met: set[str] = set()
+        end = 0
 
         def within() -> Iterator[Chunk]:
             # from the start, since ids count equal pieces; only what lies where these pieces lay is landed
+            nonlocal end
             for chunk in chunks(self.identity, format, Position(path)):
-                kept = Chunk(end=chunk.end)
+                kept, end = Chunk(end=chunk.end), chunk.end
                 for name, identified in chunk.records.items():
                     if hit := _overlapping(pieces, identified.record.byte_start, identified.record.byte_end):
                         met.update(hit)
@@ -144,20 +148,24 @@ class _Again:
                     yield kept
 
         self._land(format, within())
-        ids = [piece["record_id"] for piece in pieces]
-        done = [record_id for record_id in ids if record_id in met and record_id not in still_bad]
-        if len(done) < len(ids):
-            self.retried.stayed["it still cannot be read"] += len(ids) - len(done)
+        # what is read over without a word repeats a record of the same file
+        read = {piece["record_id"] for piece in pieces if piece["record_id"] in met or piece["byte_end"] <= end}
+        done = [piece["record_id"] for piece in pieces if piece["record_id"] in read - still_bad]
+        if len(done) < len(pieces):
+            self.retried.stayed["it still cannot be read"] += len(pieces) - len(done)
         return done
 
     def _from_kept(self, format: LogFormat, piece: dict[str, Any], done: Sequence[str]) -> list[str]:
-        """Out of the text in quarantine: whole, and with its ids' bytes or with an id of its own."""
+        """Out of the text in quarantine: whole, and not redacted, since its ids are those of the bytes before."""
         row = self.workspace.lake.read(QUARANTINE.name, ["raw"], ds.field("record_id") == piece["record_id"]).to_pylist()[0]
         raw = row["raw"].encode()
         if len(row["raw"]) >= RAW_LIMIT:
             self.retried.stayed["its file is gone or changed, and the kept text is cut"] += 1
             return []
         number = _number(self.identity, raw, piece["record_id"])
+        if number is None:
+            self.retried.stayed["its file is gone or changed, and the kept text is redacted"] += 1
+            return []
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / (Path(self.source).name or "log")
             for text in (raw + b"\n", b"[" + raw + b"]"):
@@ -174,7 +182,7 @@ class _Again:
         kept = Chunk()
         for name, one in records.items():
             if one.record.vendor_id is None:
-                found_name = None if number is None else self._counted(piece, one.content_id, raw, number, done)
+                found_name = self._counted(piece, one.content_id, raw, number, done)
                 if found_name is None:
                     self.retried.stayed["its file is gone or changed, and without it nobody can tell it from an equal one"] += 1
                     return []

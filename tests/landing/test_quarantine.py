@@ -132,15 +132,45 @@ def test_a_file_that_is_gone_is_read_from_the_kept_text(workspace: Workspace, mo
     sound(workspace)
 
 
-def test_redacted_text_lands_only_where_its_record_names_itself(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redacted_text_waits_for_its_file(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mail = {"messages": [{"role": "user", "content": "I am someone@example.org"}]}
     path = write_lines(workspace.folder / "log.jsonl", [call(1), new(2, request=mail)])
     take_in(workspace, path)
-    path.unlink()
+    moved = path.rename(path.with_name("moved.jsonl"))
     use(monkeypatch, Mended())
+    # its ids, and those of its task, are of the bytes that were redacted: landed from here it would stand twice
+    assert retry(workspace)["stayed"] == {"its file is gone or changed, and the kept text is redacted": 1}
+    take_in(workspace, moved)
+    assert set(calls(workspace)) == {"call-1", "call-2"}
+    moved.rename(path)
     assert len(retry(workspace)["left"]) == 1
-    assert "someone@" not in json.dumps(workspace.lake.read(RECORDS.name).column("raw").to_pylist())
+    fresh = make_workspace(tmp_path / "fresh")
+    take_in(fresh, path)
+    held = [sorted(w.lake.read(RECORDS.name, ["record_id"])["record_id"].to_pylist()) for w in (workspace, fresh)]
+    assert held[0] == held[1]
     sound(workspace)
+
+
+def test_a_piece_that_stands_twice_in_a_file_leaves_quarantine(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_in(workspace, write_lines(workspace.folder / "log.jsonl", [call(1), new(2), new(2), call(3)]))
+    assert quarantine.counts(workspace) == {"wrong_shape": 2}
+    use(monkeypatch, Mended())
+    done = retry(workspace)
+    assert (done["records"], len(done["left"]), done["stayed"]) == (1, 2, {})
+    assert quarantine.counts(workspace) == {}
+    assert set(calls(workspace)) == {"call-1", "call-2", "call-3"}
+    sound(workspace)
+
+
+def test_a_line_that_was_too_long_is_read_from_its_file(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines.landing import jsonl
+
+    monkeypatch.setattr(jsonl, "LONGEST_LINE", 2_000)
+    take_in(workspace, write_lines(workspace.folder / "log.jsonl", [call(1), call(2, task_id="x" * 3_000)]))
+    assert quarantine.counts(workspace) == {"too_long": 1}
+    monkeypatch.undo()
+    assert len(retry(workspace)["left"]) == 1
+    assert set(calls(workspace)) == {"call-1", "call-2"}
 
 
 def test_items_without_ids_are_counted_as_landing_counts_them(

@@ -106,6 +106,61 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert not redactor.counts
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git clone git@github.com:order/desk.git",
+        '<img src="apple-touch-icon@2.png"> icon@3x.webp',
+        "systemctl status user@1000.service",
+        "tar xf lodash@4.17.21.tgz",
+        r'{"code": "import pytest\n@pytest.fixture\n\t@app.route(1)", ',
+        "scores = q@k.transpose(-2, -1)",
+        "PWD=/testbed1/src\nOLDPWD=/home/Order1/Desk2\npwd: ~/order2",
+        "password=/run/secrets/db1",
+        "Authorization: Bearer YOUR_API_KEY_GOES_HERE",
+    ],
+)
+def test_code_paths_and_names_of_files_are_nobodys(text: str) -> None:
+    redactor = Redactor(KEY)
+    assert redactor.text(text) == text
+    assert not redactor.counts
+
+
+def test_an_escape_before_an_address_is_no_part_of_it() -> None:
+    text = r'{"text": "ask\nmia.li@example' + r'.com\nnow", '
+    redacted = Redactor(KEY).text(text)
+    assert "mia" not in redacted
+    assert r"ask\n[redacted:email:" in redacted
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("postgresql://app:p@ss{}@db.internal:5432/orders", "connection_string"),
+        ("export SLACK_TOKEN={}Kd19Qx", "environment"),
+        ("AWS_SESSION_TOKEN='{}Kd19Qx//+=='", "environment"),
+        ("MYSQL_PASS={}Kd19Qx", "environment"),
+        ("curl -u app:{} https://db.internal", "option"),
+        ("curl -s --user 'app:{}' https://db.internal", "option"),
+        ("mysql --password {} -h db", "option"),
+        ("tool --api-key={}Kd19Qx", "option"),
+        ("sshpass -p {} ssh db", "option"),
+        ("machine db.internal login app password {}", "option"),
+        ("Authorization: Token {}Kd19QxVb72", "bearer"),
+        ("> Cookie: session={}Kd19Qx; theme=dark", "cookie_header"),
+        ("<password>{}</password>", "tagged"),
+        ("AWS Secret Access Key [None]: {}abcdefghijklmnopqrstuvwxyzABCD", "aws_secret"),
+    ],
+)
+def test_secrets_in_commands_and_settings(text: str, rule: str) -> None:
+    secret = "Hun" + "ter2x9y"
+    redactor = Redactor(KEY)
+    redacted = redactor.text(text.format(secret))
+    assert redactor.counts == {rule: 1}
+    assert secret not in redacted
+    assert f"[redacted:{rule}:" in redacted
+
+
 def test_an_unended_private_key_goes_to_the_end() -> None:
     text = "before " + SECRETS["private_key"].split("-----END")[0]
     assert Redactor(KEY).text(text).startswith("before [redacted:private_key:")

@@ -50,6 +50,15 @@ def redacted(value: Any) -> tuple[Any, dict[str, int]]:
         ({"content": "cut: \\u0073k-proj-" + SECRETS["openai_key"][8:]}, "openai_key"),
         ({"card": 4111111111111111}, "card_number"),
         ({"phone": 5550123456}, "phone_number"),
+        ({"environment": [{"Name": "DB_PASSWORD", "Value": "hun" + "ter"}]}, "password"),
+        ({"passwords": ["hun" + "ter"]}, "password"),
+        ({"password": {"value": ["hun" + "ter"]}}, "password"),
+        ({"properties": {"password": {"type": "string", "default": "hun" + "ter"}}}, "password"),
+        ({"properties": {"api_key": {"type": "string", "examples": [PLAIN]}}}, "key"),
+        (
+            {"attributes": [{"key": "db.password", "value": {"arrayValue": {"values": [{"stringValue": "hun" + "ter"}]}}}]},
+            "password",
+        ),
     ],
 )
 def test_a_value_under_a_telling_key_is_replaced(value: Any, rule: str) -> None:

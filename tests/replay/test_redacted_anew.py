@@ -124,6 +124,32 @@ def test_slices_of_one_record_give_the_same(tmp_path: Path, monkeypatch: pytest.
     assert doctor.digest(whole) == doctor.digest(sliced)
 
 
+def test_a_build_while_the_redaction_is_at_work_keeps_no_old_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = changed(take_in(tmp_path / "workspace"))
+    monkeypatch.setattr(redacted_anew, "reached", lambda _: trajectories.build(Workspace.open(workspace.folder)))
+    replay(workspace, apply=True)
+    monkeypatch.undo()
+    assert b"bluebird-77" not in on_disk(workspace)
+    assert trajectories.build(workspace).why_nothing is not None
+
+
+def test_a_build_that_a_redaction_overtakes_builds_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = changed(take_in(tmp_path / "workspace"))
+    days = sorted({row["day"] for row in rows_of(workspace, TRAJECTORIES.name)})
+    read = trajectories.Building.rows
+
+    def overtaken(self: trajectories.Building, bundle_keys: list[str]) -> Any:
+        rows = read(self, bundle_keys)
+        monkeypatch.undo()
+        replay(Workspace.open(workspace.folder), apply=True)
+        return rows
+
+    monkeypatch.setattr(trajectories.Building, "rows", overtaken)
+    trajectories.build(workspace, days)
+    assert not [row for row in rows_of(workspace, TRAJECTORIES.name) if "bluebird-77" in row["turns"]]
+    assert trajectories.build(workspace).why_nothing is not None
+
+
 STEPS = [
     "redaction:unmade",
     "landing/records:before_commit#2",
