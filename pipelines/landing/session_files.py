@@ -70,7 +70,7 @@ def with_session(pieces: Iterable[Piece], session: dict[str, Any]) -> Iterator[P
                 raw=piece.content,
             )
             continue
-        yield dataclasses.replace(piece, value=value, content=content, bundle_ref=session["id"])
+        yield dataclasses.replace(piece, value=value, content=content, text=None, bundle_ref=session["id"])
 
 
 def logged_at(record: StoredRecord) -> datetime.datetime | None:
