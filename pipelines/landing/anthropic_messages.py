@@ -18,9 +18,7 @@ from pipelines.landing.calls import (
     Answer,
     Call,
     bundle_of,
-    careful,
     conversation_of,
-    count,
     facts_of,
     has_messages,
     longest_states,
@@ -36,6 +34,7 @@ from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
 from pipelines.landing.message_blocks import assembled, assistant_messages, user_messages
 from pipelines.landing.pieces import bad, made
+from pipelines.landing.shapes import careful, count, text
 from pipelines.landing.sse import Event, events_in, events_of, first_events
 
 _ONLY_HERE = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
@@ -121,7 +120,7 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
         made_of = assistant_messages if message["role"] == "assistant" else user_messages
         messages += made_of(content, message["role"])
     tools = request.get("tools")
-    call = Call(messages=messages, tools=tools if isinstance(tools, list) and tools else None, model=_text(request.get("model")))
+    call = Call(messages=messages, tools=tools if isinstance(tools, list) and tools else None, model=text(request.get("model")))
     if isinstance(response, str) and "data:" in response:
         response = assembled(events_of(response))
     elif isinstance(response, list):
@@ -134,8 +133,8 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
     if not isinstance(response.get("content"), list):
         raise BadPieceError("wrong_shape", "a response without content")
     *before, message = assistant_messages(response["content"], "assistant")
-    call.answers = [Answer(message=message, before=before, finish_reason=_text(response.get("stop_reason")))]
-    call.call_id, call.model = _text(response.get("id")), _text(response.get("model")) or call.model
+    call.answers = [Answer(message=message, before=before, finish_reason=text(response.get("stop_reason")))]
+    call.call_id, call.model = text(response.get("id")), text(response.get("model")) or call.model
     call.num_prompt_tokens, call.num_reply_tokens = _usage(response.get("usage"))
     return call
 
@@ -198,10 +197,6 @@ def _user_conversation(request: dict[str, Any]) -> str | None:
 
 def _is_error(response: Any) -> bool:
     return isinstance(response, dict) and response.get("type") == "error"
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _begins_stream(event: dict[str, Any]) -> bool:

@@ -23,10 +23,11 @@ from typing import Any
 import orjson
 
 from pipelines.landing.codex_cli_session import CALLS, OUTPUTS, bundle, entry
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.session_files import header, unnamed, with_session
 
 ENVELOPES = ("session_meta", "turn_context", "response_item", "compacted", "event_msg")
@@ -103,7 +104,7 @@ def _facts(row: Any) -> Facts:
     if not isinstance(payload, dict):
         raise BadPieceError("wrong_shape", "payload is no object")
     logged = row.get("timestamp")
-    time = utc(logged) if isinstance(logged, str) else None
+    time = checked_moment(logged)
     if kind == "event_msg" and payload.get("type") not in TOLD_BY_EVENTS:
         return Facts(time=time, skip_reason="interface")
     if kind == "session_meta":

@@ -21,10 +21,11 @@ from typing import Any
 import orjson
 
 from pipelines.landing.conversation_tree import Node, bundle_of
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, merged, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.session_files import header, in_order, logged_at, unnamed, with_session
 
 OUTCOME_SOURCE = "session.task_complete.success (the policy's own word)"
@@ -166,7 +167,7 @@ def _facts(row: Any) -> Facts:
     if not isinstance(row, dict) or not isinstance(row.get("type"), str) or not isinstance(data := row.get("data"), dict):
         raise BadPieceError("wrong_shape", "no event with type and data")
     kind = row["type"]
-    time = utc(row["timestamp"]) if isinstance(row.get("timestamp"), str) else None
+    time = checked_moment(row.get("timestamp"))
     if kind not in TOLD:
         reason = "duplicate_view" if kind == "assistant.reasoning" else "interface" if kind in SHOWN else "meta"
         return Facts(time=time, skip_reason=reason)

@@ -17,7 +17,8 @@ from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.session_lines import checked, in_order, in_session, split_session
+from pipelines.landing.session_lines import in_order, in_session, split_session
+from pipelines.landing.shapes import checked
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ROLES = ("user", "assistant", "system", "tool")

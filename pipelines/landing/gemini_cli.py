@@ -20,11 +20,12 @@ from typing import Any
 from pipelines.ids import canonical_json
 from pipelines.landing import gemini_parts
 from pipelines.landing.conversation_tree import Node, bundle_of
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_items
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.session_files import header, in_order, logged_at, unnamed, with_session
 
 BY_MODEL = ("gemini", "model")
@@ -154,7 +155,7 @@ def _facts(row: Any) -> Facts:
     if not isinstance(row, dict):
         raise BadPieceError("wrong_shape", "no object")
     logged = row.get("timestamp")
-    time = utc(logged) if isinstance(logged, str) else None
+    time = checked_moment(logged)
     if "$set" in row or _is_header(row):
         return Facts(time=time, skip_reason="meta")
     if "$rewindTo" in row:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.landing.calls import as_json
 from pipelines.landing.decoding import BadPieceError
 from pipelines.landing.format import text_of
+from pipelines.landing.shapes import unpacked
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action", "computer_call": "action"}
 """Items that ask the harness to do something -> what is asked."""
@@ -85,7 +85,7 @@ def _content(content: Any) -> Any:
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
-    content = as_json(content)
+    content = unpacked(content)
     if content is None or isinstance(content, str):
         return [] if not content else [{"type": "text", "text": content}]
     content = [content] if isinstance(content, dict) else content

@@ -13,10 +13,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import GIVES, Bundle, Piece, Spelled, StoredRecord, call_entry, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import utc
 from pipelines.landing.pieces import quick
 from pipelines.landing.stitching import LoggedCall, attempt_of, chains, shared_by_all
 

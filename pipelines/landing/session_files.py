@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from pipelines.ids import canonical_json
-from pipelines.landing.decoding import utc
 from pipelines.landing.format import BadRecord, Piece, SourceRecord, StoredRecord
+from pipelines.landing.moments import moment
 from pipelines.landing.opening import open_log
 
 NUM_LINES = 20
@@ -76,7 +76,7 @@ def with_session(pieces: Iterable[Piece], session: dict[str, Any]) -> Iterator[P
 def logged_at(record: StoredRecord) -> datetime.datetime | None:
     """When the row of such a record was logged."""
     logged = record.value["row"].get("timestamp")
-    return utc(logged) if isinstance(logged, str) else None
+    return moment(logged)
 
 
 def in_order(records: Sequence[StoredRecord]) -> list[StoredRecord]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.ids import canonical_json
-from pipelines.landing.decoding import BadPieceError, Facts
+from pipelines.landing.decoding import Facts
 from pipelines.landing.format import Piece, StoredRecord
 from pipelines.landing.jsonl import split_lines
-from pipelines.landing.moments import moment
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.pieces import FactsOf
 
 
@@ -52,7 +52,7 @@ def in_session(facts: Facts, session: str, place: dict[str, Any], row: Any, **to
     return Facts(
         vendor_id=vendor_id,
         bundle_ref=session,
-        time=facts.time or moment(place["at"]),
+        time=facts.time or checked_moment(place["at"]),
         skip_reason=facts.skip_reason,
         value=value,
     )
@@ -61,13 +61,3 @@ def in_session(facts: Facts, session: str, place: dict[str, Any], row: Any, **to
 def in_order(records: Sequence[StoredRecord]) -> list[StoredRecord]:
     """Records made by `in_session`, in the order in which they were written."""
     return sorted(records, key=lambda record: (record.value["at"] or "", record.value["tie"], record.record_id))
-
-
-def checked(value: Any, **shapes: Any) -> dict[str, Any]:
-    """`value` where it is an object whose fields are of these types (a tuple with NoneType: it may be missing)."""
-    if not isinstance(value, dict):
-        raise BadPieceError("wrong_shape", f"{type(value).__name__} is no object")
-    for name, shape in shapes.items():
-        if not isinstance(value.get(name), shape):
-            raise BadPieceError("wrong_shape", f"{name} is {type(value.get(name)).__name__}")
-    return value
