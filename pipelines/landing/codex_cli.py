@@ -28,6 +28,7 @@ from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, unifo
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
 from pipelines.landing.moments import checked_moment
+from pipelines.landing.response_items import reasoning_of
 from pipelines.landing.session_files import header, unnamed, with_session
 
 ENVELOPES = ("session_meta", "turn_context", "response_item", "compacted", "event_msg")
@@ -148,7 +149,7 @@ def _item(item: dict[str, Any]) -> list[dict[str, Any]]:
     if kind == "message":
         message = {"role": item["role"], "content": _content(item.get("content"))}
     elif kind == "reasoning":
-        message = {"role": "assistant", "content": None, "reasoning": _text(item.get("content")) or _text(item.get("summary"))}
+        message = {"role": "assistant", "content": None, "reasoning": reasoning_of(item)}
     elif kind in CALLS:
         message = {"role": "assistant", "content": None, "tool_calls": [_call(item)]}
     elif kind in OUTPUTS:
@@ -177,14 +178,3 @@ def _content(content: Any) -> Any:
         {"type": "text", "text": part["text"]} if isinstance(part, dict) and isinstance(part.get("text"), str) else part
         for part in content
     ]
-
-
-def _text(parts: Any) -> str | None:
-    if isinstance(parts, str):
-        return parts or None
-    texts = [
-        part["text"]
-        for part in (parts if isinstance(parts, list) else ())
-        if isinstance(part, dict) and isinstance(part.get("text"), str)
-    ]
-    return "\n\n".join(texts) or None

@@ -21,11 +21,11 @@ from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, Unfinished
 from pipelines.landing.head import Head
-from pipelines.landing.item_messages import messages_of
 from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
 from pipelines.landing.moments import moment
 from pipelines.landing.pieces import bad, made
+from pipelines.landing.response_items import messages_of
 from pipelines.landing.shapes import careful, cost, count, text
 from pipelines.landing.sse import events_in, events_of, first_events
 
