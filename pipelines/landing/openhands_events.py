@@ -52,7 +52,9 @@ def check(history: Sequence[Any]) -> None:
         response = called.get("model_response") or {}
         checked(response, id=_TEXT, model=_TEXT, choices=(list, type(None)), usage=_OPTIONAL)
         for choice in response.get("choices") or ():
-            message = checked(checked(choice).get("message") or {}, tool_calls=(list, type(None)))
+            message = checked(
+                checked(choice).get("message") or {}, tool_calls=(list, type(None)), content=(str, list, type(None))
+            )
             for call in message.get("tool_calls") or ():
                 checked(call, function=dict)
 

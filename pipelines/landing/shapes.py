@@ -32,13 +32,20 @@ def readable(spell: Callable[[Any], Spelled], value: Any) -> Spelled:
         spelled = spell(value)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
         raise BadPieceError("wrong_shape", f"its messages cannot be read: {type(problem).__name__}: {problem}"[:200]) from None
-    for turn in spelled.turns:
+    check_turns(spelled.turns)
+    return spelled
+
+
+def check_turns(turns: Sequence[dict[str, Any]]) -> None:
+    """BadPieceError where turns hold what the next stage does not take: whatever was logged, a text is a text."""
+    for turn in turns:
+        check(isinstance(turn["role"], str), "role of a message is no string")
+        check(isinstance(turn["content"], str | list | None), "content of a message is neither text nor a list")
         for name in ("tool_call_id", "name", "reasoning"):
             check(isinstance(turn.get(name), str | None), f"{name} of a message is no string")
         for call in turn.get("tool_calls", ()):
             check(isinstance(call["id"], str | None), "id of a call is no string")
             check(isinstance(call["function"]["name"], str | None), "name of a call's function is no string")
-    return spelled
 
 
 def checked(value: Any, **shapes: Any) -> dict[str, Any]:

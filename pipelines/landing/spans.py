@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pipelines.landing.decoding import BadPieceError
 from pipelines.landing.format import Spelled, StoredRecord, uniform
+from pipelines.landing.shapes import check_turns
 
 Kind = Literal["call", "agent", "tool", "other", "trace"]
 """`trace`: what is said about the whole trace."""
@@ -91,7 +92,7 @@ def readable(read: Callable[[Any], Span], value: Any, advice: str) -> Span:
     """
     try:
         span = read(value)
-        spelled_of(span)
+        check_turns(spelled_of(span).turns)
     except BadPieceError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
