@@ -26,7 +26,7 @@ DUPLICATE_KINDS = (  # why a record is in no trajectory's provenance
     "superseded",  # an older state of a message that was written again as it grew
     "unmatched",  # a report on an attempt that was not logged, or on one of several
     "unanswered",  # a prompt or a note that no call to the model answered and no attempt goes on from
-    "view",  # shows what other records hold: a span around calls, a trace's header
+    "duplicate_view",  # shows what other records hold: a span around calls, a trace's header
     "unreadable",  # its bundle could not be read by the parser: `nightshift replay` tries again
 )
 LINKS = (

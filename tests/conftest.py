@@ -6,12 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # a library that asks for the number of cores must not fight the other test processes
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from pipelines.workspace import KEYS, Workspace
+
+settings.register_profile("house", deadline=None)  # how long an example takes is the machine's business
+settings.load_profile("house")
 
 SHARED_LOGS = Path(__file__).resolve().parents[2] / "shared" / "logs"
 

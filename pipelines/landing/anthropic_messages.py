@@ -18,9 +18,7 @@ from pipelines.landing.calls import (
     Answer,
     Call,
     bundle_of,
-    careful,
     conversation_of,
-    count,
     facts_of,
     has_messages,
     longest_states,
@@ -28,14 +26,16 @@ from pipelines.landing.calls import (
     spelled,
     with_row,
 )
+from pipelines.landing.content_blocks import messages_of
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, Unfinished
 from pipelines.landing.head import Head
 from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
-from pipelines.landing.message_blocks import assembled, assistant_messages, user_messages
+from pipelines.landing.message_events import assembled
 from pipelines.landing.pieces import bad, made
+from pipelines.landing.shapes import careful, count, text
 from pipelines.landing.sse import Event, behind, events_in, events_of, first_events
 
 _ONLY_HERE = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
@@ -117,11 +117,9 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
     for message in asked:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise BadPieceError("wrong_shape", "a message without a role")
-        content = message.get("content")
-        made_of = assistant_messages if message["role"] == "assistant" else user_messages
-        messages += made_of(content, message["role"])
+        messages += _messages(message["role"], message.get("content"))
     tools = request.get("tools")
-    call = Call(messages=messages, tools=tools if isinstance(tools, list) and tools else None, model=_text(request.get("model")))
+    call = Call(messages=messages, tools=tools if isinstance(tools, list) and tools else None, model=text(request.get("model")))
     if isinstance(response, str) and "data:" in response:
         response = assembled(events_of(response))
     elif isinstance(response, list):
@@ -133,9 +131,9 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
         return call
     if not isinstance(response.get("content"), list):
         raise BadPieceError("wrong_shape", "a response without content")
-    *before, message = assistant_messages(response["content"], "assistant")
-    call.answers = [Answer(message=message, before=before, finish_reason=_text(response.get("stop_reason")))]
-    call.call_id, call.model = _text(response.get("id")), _text(response.get("model")) or call.model
+    *before, message = _messages("assistant", response["content"])
+    call.answers = [Answer(message=message, before=before, finish_reason=text(response.get("stop_reason")))]
+    call.call_id, call.model = text(response.get("id")), text(response.get("model")) or call.model
     call.num_prompt_tokens, call.num_reply_tokens = _usage(response.get("usage"))
     return call
 
@@ -144,8 +142,18 @@ def _system(system: Any) -> list[dict[str, Any]]:
     if isinstance(system, str) and system:
         return [{"role": "system", "content": system}]
     if isinstance(system, list) and system:
-        return user_messages(system, "system")
+        return _messages("system", system)
     return []
+
+
+def _messages(role: str, content: Any) -> list[dict[str, Any]]:
+    """At least one message: an answer may say nothing, and counts."""
+    if isinstance(content, list):
+        if not all(isinstance(block, dict | str) for block in content):
+            raise BadPieceError("wrong_shape", "a content block is no object")
+    elif content is not None and not isinstance(content, str):
+        raise BadPieceError("wrong_shape", f"content of a message is a {type(content).__name__}")
+    return messages_of(role, content) or [{"role": role, "content": None}]
 
 
 def _usage(usage: Any) -> tuple[int | None, int | None]:
@@ -198,10 +206,6 @@ def _user_conversation(request: dict[str, Any]) -> str | None:
 
 def _is_error(response: Any) -> bool:
     return isinstance(response, dict) and response.get("type") == "error"
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _begins_stream(event: dict[str, Any]) -> bool:

@@ -32,7 +32,8 @@ from pipelines.landing.document import split_document
 from pipelines.landing.format import GIVES, Attempt, Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
-from pipelines.landing.shapes import check, mapping, moment, number, objects, readable, text
+from pipelines.landing.moments import moment
+from pipelines.landing.shapes import check, mapping, number, objects, readable, text
 
 OWN_EXCEPTIONS = ("AgentTimeoutError",)
 """Of a trial, that are the policy's own doing."""

@@ -9,7 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 from pipelines.landing.format import StoredRecord, call_entry, uniform
-from pipelines.landing.shapes import count, floats, ints, mapping, moment, number, objects, text, total
+from pipelines.landing.moments import moment
+from pipelines.landing.shapes import count, floats, ints, mapping, number, objects, text, total
 from pipelines.landing.stitching import shared_by_all
 
 ROLES = {"user": "user", "agent": "assistant", "system": "system"}

@@ -7,16 +7,15 @@ they are alike: its turns, the bundle that it belongs to, and the attempts that 
 from __future__ import annotations
 
 import datetime
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Attempt, Bundle, Spelled, StoredRecord, call_entry, text_of, uniform
+from pipelines.landing.moments import moment
 from pipelines.landing.roots import root_of
+from pipelines.landing.shapes import cost, unpacked
 from pipelines.landing.stitching import LoggedCall, attempt_of, chains
 
 _CONVERSATION_KEYS = ("session_id", "conversation_id", "thread_id", "sessionId", "conversationId", "threadId")
@@ -25,8 +24,6 @@ _REQUEST_KEYS = ("request", "input", "body", "kwargs", "request_body", "inputs")
 _RESPONSE_KEYS = ("response", "output", "completion", "response_body", "outputs")
 _STARTED = ("started_at", "start_time", "request_time", "requested_at")
 _ENDED = ("ended_at", "end_time", "completed_at", "response_time", "timestamp", "created_at", "time", "ts")
-_MILLISECONDS = 100_000_000_000
-"""Epoch numbers above this are milliseconds: as seconds they would lie after the year 5000."""
 
 
 @dataclass(kw_only=True)
@@ -61,21 +58,6 @@ class Call:
     cost_usd: float | None = None
     fault: str | None = None
     """One of reasons.FAULTS where the call failed."""
-
-
-def careful(facts: Callable[[Any], Facts]) -> Callable[[Any], Facts]:
-    """`facts` that refuses what it stumbles over: other versions of a tool leave things out or write them in another type."""
-
-    @functools.wraps(facts)
-    def refusing(value: Any) -> Facts:
-        try:
-            return facts(value)
-        except BadPieceError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
-            raise BadPieceError("wrong_shape", f"{type(problem).__name__}: {problem}"[:200]) from None
-
-    return refusing
 
 
 def spelled(call: Call) -> Spelled:
@@ -157,31 +139,6 @@ def chat_message(message: Any) -> dict[str, Any]:
     return made
 
 
-def moment(value: Any) -> datetime.datetime | None:
-    """A time as logs write it: ISO 8601, or seconds or milliseconds since 1970; None where it is neither."""
-    if isinstance(value, str) and value:
-        try:
-            return utc(value)
-        except BadPieceError:
-            return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        try:
-            return datetime.datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, datetime.UTC)
-        except (ValueError, OverflowError, OSError):
-            return None
-    return None
-
-
-def count(value: Any) -> int | None:
-    """A number of tokens; None where it is no whole number."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def cost(value: Any) -> float | None:
-    """US dollars; None where it is no number."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
-
-
 def conversation_of(*places: Any) -> str | None:
     """The first name of a conversation that one of some objects or their `metadata` holds."""
     for place in places:
@@ -193,16 +150,6 @@ def conversation_of(*places: Any) -> str | None:
     return None
 
 
-def as_json(text: Any) -> Any:
-    """What a JSON string holds, where it holds an object or a list; everything else as it is."""
-    if isinstance(text, str) and text[:1] in ("{", "["):
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return text
-    return text
-
-
 def has_messages(value: Any) -> bool:
     """Whether an object holds a list of messages with roles."""
     messages = value.get("messages") if isinstance(value, dict) else None
@@ -211,14 +158,14 @@ def has_messages(value: Any) -> bool:
 
 def request_and_response(value: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """The two halves of a logged call, in whatever wrapping; the response is None where it was not logged."""
-    response = next((as_json(value[key]) for key in _RESPONSE_KEYS if value.get(key) is not None), None)
+    response = next((unpacked(value[key]) for key in _RESPONSE_KEYS if value.get(key) is not None), None)
     if isinstance(response, dict) and isinstance(response.get("body"), dict | str):  # as HTTP clients wrap it
-        response = as_json(response["body"])
+        response = unpacked(response["body"])
     if isinstance(value.get("messages"), list):
         return value, response
-    request = next((as_json(value[key]) for key in _REQUEST_KEYS if value.get(key) is not None), None)
+    request = next((unpacked(value[key]) for key in _REQUEST_KEYS if value.get(key) is not None), None)
     if isinstance(request, dict) and isinstance(request.get("body"), dict | str):
-        request = as_json(request["body"])
+        request = unpacked(request["body"])
     if isinstance(request, list):
         return {"messages": request, "tools": value.get("tools"), "model": value.get("model")}, response
     return request if isinstance(request, dict) else {}, response

@@ -26,14 +26,15 @@ from typing import Any
 
 import orjson
 
-from pipelines.landing.blocks import checked, messages
 from pipelines.landing.claude_code_lines import is_api_error
 from pipelines.landing.claude_code_session import bundle
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.content_blocks import checked, turns_of
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
-from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
+from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.opening import read_log
 
 META = {
@@ -81,8 +82,7 @@ class ClaudeCode:
         """The turns of one line: a piece of an answer, a prompt, or tool results."""
         turns = []
         if value["type"] in ("user", "assistant") and not is_api_error(value):
-            found = messages(value["type"], value["message"].get("content"))
-            turns = [uniform(message, call=None) for message in found]
+            turns = turns_of(value["type"], value["message"].get("content"))
         around = [value.get("cwd"), value.get("gitBranch"), value.get("version")]
         return Spelled(turns=turns, snapshot=orjson.dumps(around).decode() if any(around) else None)
 
@@ -123,7 +123,7 @@ def _facts(value: Any) -> Facts:
     if not isinstance(kind, str):
         raise BadPieceError("wrong_shape", "type is no string")
     session, uuid = value.get("sessionId"), value.get("uuid")
-    time = utc(value["timestamp"]) if isinstance(value.get("timestamp"), str) else None
+    time = checked_moment(value.get("timestamp"))
     if not isinstance(uuid, str) or not uuid or not isinstance(session, str) or not session:
         if kind in ("user", "assistant"):
             raise BadPieceError("wrong_shape", "a message without uuid or sessionId")

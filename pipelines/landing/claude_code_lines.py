@@ -10,8 +10,8 @@ from typing import Any
 
 from pipelines.ids import canonical_json
 from pipelines.landing.conversation_tree import Node
-from pipelines.landing.decoding import utc
 from pipelines.landing.format import StoredRecord, text_of
+from pipelines.landing.moments import moment
 
 SYNTHETIC = "<synthetic>"
 INTERRUPTED = "[Request interrupted by user"
@@ -86,7 +86,7 @@ def lines_of(records: Sequence[StoredRecord]) -> tuple[list[Line], dict[str, Lin
     for (thread, uuid), written in candidates.items():
         best = max(written, key=lambda record: (len(canonical_json(record.value)), record.record_id))
         logged = best.value.get("timestamp")
-        time = utc(logged) if isinstance(logged, str) else AGES_AGO
+        time = moment(logged) or AGES_AGO
         line = Line(record=best, value=best.value, thread=thread, uuid=uuid, time=time)
         lines.append(line)
         superseded |= {record.record_id: line for record in written if record is not best}

@@ -19,11 +19,12 @@ from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, call_entry, merged, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
-from pipelines.landing.message_parts import call_of, first, result_of
+from pipelines.landing.message_parts import call_of, result_of
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.opening import open_log
 from pipelines.landing.provider_messages import messages_of
 from pipelines.landing.provider_tools import tools_of
-from pipelines.landing.spans import moment, name_or_none, whole_number
+from pipelines.landing.shapes import counted, first, text, total
 
 _PREFIX = "client.beta.sessions."
 _SAID = ("agent.message", "agent.thinking", "agent.tool_use", "agent.mcp_tool_use", "agent.custom_tool_use")
@@ -104,7 +105,7 @@ class ClaudeManagedAgents:
         if pieces:
             turns.append({**merged(pieces), "call": len(calls)})
             calls.append(call_entry())
-        times = [time for record in ordered if (time := moment(record.value["event"][1].get("processed_at"))) is not None]
+        times = [time for record in ordered if (time := checked_moment(record.value["event"][1].get("processed_at"))) is not None]
         created = next((record for record in ordered if record.value["event"][0].endswith(".create")), None)
         attempt = Attempt(
             record_ids=[record.record_id for record in ordered],
@@ -116,8 +117,8 @@ class ClaudeManagedAgents:
             fault=fault,
             started_at=min(times, default=None),
             ended_at=max(times, default=None),
-            num_prompt_tokens=_total([asked for asked, _ in usage]),
-            num_reply_tokens=_total([replied for _, replied in usage]),
+            num_prompt_tokens=total([asked for asked, _ in usage]),
+            num_reply_tokens=total([replied for _, replied in usage]),
         )
         left = {record.record_id: (attempt.ref, "superseded") for record in records if record.record_id not in kept}
         return Bundle(attempts=[attempt], left=dict(left))
@@ -129,19 +130,19 @@ def _facts(value: Any, session: str | None) -> Facts:
     name, event = value
     if not isinstance(event, dict):  # [session id, what was sent]
         return Facts(skip_reason="duplicate_view")
-    time = moment(event.get("processed_at"))
+    time = checked_moment(event.get("processed_at"))
     kind = event.get("type")
     if not name.endswith(".create"):
         if not isinstance(kind, str):
             raise BadPieceError("wrong_shape", "an event without type")
         if kind not in (*_SAID, *_RESULTS, *_SPANS, "user.message", "session.error"):
-            return Facts(vendor_id=name_or_none(event.get("id")), time=time, skip_reason="meta")
+            return Facts(vendor_id=text(event.get("id")), time=time, skip_reason="meta")
     held = {"session": session, "event": value}
     try:
         ClaudeManagedAgents().spell(held)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise BadPieceError("wrong_shape", f"{kind}: {problem}"[:200]) from None
-    return Facts(vendor_id=name_or_none(event.get("id")), bundle_ref=session, time=time, value=held)
+    return Facts(vendor_id=text(event.get("id")), bundle_ref=session, time=time, value=held)
 
 
 def _is_event(value: Any) -> bool:
@@ -152,9 +153,9 @@ def _session(path: Path) -> str | None:
     """The session's id, else the id of the first event: either is the same however far the file has grown."""
     earliest = None
     with open_log(path) as stream:
-        for _, text in zip(range(_NUM_FIRST_LINES), iter(stream.readline, b""), strict=False):
+        for _, line in zip(range(_NUM_FIRST_LINES), iter(stream.readline, b""), strict=False):
             try:
-                value = orjson.loads(text)
+                value = orjson.loads(line)
             except orjson.JSONDecodeError:
                 continue
             if not _is_event(value):
@@ -164,27 +165,23 @@ def _session(path: Path) -> str | None:
             if isinstance(named, str) and named.startswith("ses"):
                 return named
             if earliest is None and isinstance(held, dict):
-                earliest = name_or_none(held.get("id"))
+                earliest = text(held.get("id"))
     return earliest
 
 
 def _order(record: StoredRecord) -> tuple[Any, ...]:
     name, event = record.value["event"]
-    time = moment(event.get("processed_at"))
+    time = checked_moment(event.get("processed_at"))
     return (not name.endswith(".create"), time is None, time.timestamp() if time is not None else 0.0, str(event.get("id")))
 
 
 def _model(agent: Any) -> str | None:
     model = agent.get("model") if isinstance(agent, dict) else None
-    return name_or_none(model.get("id") if isinstance(model, dict) else model)
+    return text(model.get("id") if isinstance(model, dict) else model)
 
 
 def _usage(event: dict[str, Any]) -> tuple[int | None, int | None]:
     used = event["model_usage"] if isinstance(event.get("model_usage"), dict) else {}
     asked = [used.get(key) for key in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")]
-    known = [count for part in asked if (count := whole_number(part)) is not None]
-    return (sum(known) if known else None), whole_number(used.get("output_tokens"))
-
-
-def _total(counts: Sequence[int | None]) -> int | None:
-    return None if not counts or any(count is None for count in counts) else sum(count or 0 for count in counts)
+    known = [count for part in asked if (count := counted(part)) is not None]
+    return (sum(known) if known else None), counted(used.get("output_tokens"))

@@ -18,11 +18,11 @@ from typing import Any
 from pipelines.landing.content_blocks import turns_of
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
-from pipelines.landing.entries import Entry, attempts_of, cost, count, total
+from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.moments import moment
-from pipelines.landing.session_lines import checked
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.shapes import checked, cost, count, total
 
 _HISTORY = "api_conversation_history.json"
 _BEGUN = re.compile(r"(\d{13})(_\w+)?")
@@ -89,16 +89,16 @@ def _facts(value: Any, folder: str) -> Facts:
         _check(value)
         first = value[0].get("ts") if value else None
         named = {"task": folder, "messages": value}
-        ended = moment(value[-1].get("ts")) if value else None
+        ended = checked_moment(value[-1].get("ts")) if value else None
         return Facts(bundle_ref=f"{folder}/{first}" if value else None, time=ended, value=named)
     text = (str, type(None))
     if isinstance(value, dict) and "messages" not in value:
         checked(value, session_id=str, status=text)
-        return Facts(bundle_ref=value["session_id"], time=moment(value.get("ended_at") or value.get("started_at")))
+        return Facts(bundle_ref=value["session_id"], time=checked_moment(value.get("ended_at") or value.get("started_at")))
     checked(value, sessionId=str, messages=list, system_prompt=text)
     _check(value["messages"])
     ended = value["messages"][-1].get("ts") if value["messages"] else None
-    return Facts(bundle_ref=value["sessionId"], time=moment(ended or value.get("updated_at")))
+    return Facts(bundle_ref=value["sessionId"], time=checked_moment(ended or value.get("updated_at")))
 
 
 def _check(messages: list[Any]) -> None:
@@ -108,19 +108,19 @@ def _check(messages: list[Any]) -> None:
         if message["role"] not in ("user", "assistant"):
             raise BadPieceError("wrong_shape", f"role {message['role'][:40]!r}")
         checked(message.get("modelInfo") or {}, id=(str, type(None)), modelId=(str, type(None)))
-        moment(message.get("ts"))
+        checked_moment(message.get("ts"))
 
 
 def _entries(record: StoredRecord) -> list[Entry]:
     value, turns = record.value, list(record.spelled.turns)
     began = _BEGUN.fullmatch(value.get("sessionId") or "")
-    begun = None if began is None else moment(int(began.group(1)))
+    begun = None if began is None else checked_moment(int(began.group(1)))
     entries = [Entry(record_ids=[record.record_id], turns=[turns.pop(0)])] if value.get("system_prompt") else []
     for number, message in enumerate(value["messages"]):
         num_turns = len(turns_of(message["role"], message.get("content")))
         own, turns = turns[:num_turns], turns[num_turns:]
         metrics, model = message.get("metrics") or {}, message.get("modelInfo") or {}
-        time = moment(message.get("ts"))
+        time = checked_moment(message.get("ts"))
         entries.append(
             Entry(
                 record_ids=[record.record_id],

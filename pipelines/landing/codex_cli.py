@@ -23,11 +23,13 @@ from typing import Any
 import orjson
 
 from pipelines.landing.codex_cli_session import CALLS, OUTPUTS, bundle, entry
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.jsonl import split_lines
-from pipelines.landing.session_files import header, unnamed, with_session
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.response_items import reasoning_of
+from pipelines.landing.session_lines import header, split_session, unnamed, with_session
+from pipelines.landing.shapes import text
 
 ENVELOPES = ("session_meta", "turn_context", "response_item", "compacted", "event_msg")
 TOLD_BY_EVENTS = ("token_count", "turn_aborted", "error", "thread_rolled_back")
@@ -56,9 +58,8 @@ class CodexCli:
         """One piece per row, each with the id of its session."""
         first = header(path, _is_header)
         meta = entry(first)[1] if first else {}
-        session = meta.get("id") or meta.get("session_id")
-        named = {"id": session if isinstance(session, str) and session else unnamed(path)}
-        yield from with_session(split_lines(path, start, line, _facts), named)
+        session = text(meta.get("id")) or text(meta.get("session_id")) or unnamed(path)
+        return split_session(path, start, with_session(_facts, session))
 
     def spell(self, value: Any) -> Spelled:
         """The turns of one row."""
@@ -67,9 +68,9 @@ class CodexCli:
             git = payload.get("git") or {}
             state = [payload.get("cwd"), git.get("commit_hash"), git.get("branch"), payload.get("cli_version")]
             told = [payload.get("base_instructions"), payload.get("instructions")]
-            texts = [text.get("text") if isinstance(text, dict) else text for text in told]
+            texts = [words.get("text") if isinstance(words, dict) else words for words in told]
             return Spelled(
-                turns=[uniform({"role": "system", "content": text}, call=None) for text in dict.fromkeys(texts) if text],
+                turns=[uniform({"role": "system", "content": words}, call=None) for words in dict.fromkeys(texts) if words],
                 snapshot=orjson.dumps(state).decode() if any(state) else None,
             )
         if kind == "compacted":
@@ -103,7 +104,7 @@ def _facts(row: Any) -> Facts:
     if not isinstance(payload, dict):
         raise BadPieceError("wrong_shape", "payload is no object")
     logged = row.get("timestamp")
-    time = utc(logged) if isinstance(logged, str) else None
+    time = checked_moment(logged)
     if kind == "event_msg" and payload.get("type") not in TOLD_BY_EVENTS:
         return Facts(time=time, skip_reason="interface")
     if kind == "session_meta":
@@ -147,7 +148,7 @@ def _item(item: dict[str, Any]) -> list[dict[str, Any]]:
     if kind == "message":
         message = {"role": item["role"], "content": _content(item.get("content"))}
     elif kind == "reasoning":
-        message = {"role": "assistant", "content": None, "reasoning": _text(item.get("content")) or _text(item.get("summary"))}
+        message = {"role": "assistant", "content": None, "reasoning": reasoning_of(item)}
     elif kind in CALLS:
         message = {"role": "assistant", "content": None, "tool_calls": [_call(item)]}
     elif kind in OUTPUTS:
@@ -176,14 +177,3 @@ def _content(content: Any) -> Any:
         {"type": "text", "text": part["text"]} if isinstance(part, dict) and isinstance(part.get("text"), str) else part
         for part in content
     ]
-
-
-def _text(parts: Any) -> str | None:
-    if isinstance(parts, str):
-        return parts or None
-    texts = [
-        part["text"]
-        for part in (parts if isinstance(parts, list) else ())
-        if isinstance(part, dict) and isinstance(part.get("text"), str)
-    ]
-    return "\n\n".join(texts) or None

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.landing.conversation_tree import Node, bundle_of
 from pipelines.landing.format import Bundle, StoredRecord, merged
-from pipelines.landing.session_files import in_order, logged_at
+from pipelines.landing.session_lines import in_order, logged_at
 
 CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_call", "tool_search_call")
 OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_result", "tool_search_output")
@@ -179,4 +179,4 @@ class _Conversation:
 
 def _is_own(row: StoredRecord) -> bool:
     kind, payload = entry(row.value["row"])
-    return kind == "session_meta" and (payload.get("id") or payload.get("session_id")) == row.value["session"]["id"]
+    return kind == "session_meta" and (payload.get("id") or payload.get("session_id")) == row.value["session"]

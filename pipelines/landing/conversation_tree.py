@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.landing.format import Attempt, Bundle, call_entry
+from pipelines.landing.shapes import total
 from pipelines.landing.stitching import shared_by_all
 
 
@@ -188,8 +189,8 @@ def _attempt(path: Path, owners: Mapping[str, Path], told: set[Path], facts: Map
             "link": link,
             "parent_tool_call_id": None if path.parent else first.parent_tool_call_id,
             "num_shared_turns": num_shared,
-            "num_prompt_tokens": _total([node.num_prompt_tokens for node in answers]),
-            "num_reply_tokens": _total([node.num_reply_tokens for node in answers]),
+            "num_prompt_tokens": total([node.num_prompt_tokens for node in answers]),
+            "num_reply_tokens": total([node.num_reply_tokens for node in answers]),
             **facts,
         }
     )
@@ -201,8 +202,3 @@ def _fault(path: Path) -> str | None:
     for node in path.own:
         fault = node.fault or (None if node.sampled else fault)
     return fault
-
-
-def _total(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None

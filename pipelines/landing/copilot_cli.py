@@ -21,11 +21,12 @@ from typing import Any
 import orjson
 
 from pipelines.landing.conversation_tree import Node, bundle_of
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, merged, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.jsonl import split_lines
-from pipelines.landing.session_files import header, in_order, logged_at, unnamed, with_session
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.session_lines import header, in_order, logged_at, place_of, split_session, unnamed, with_session
+from pipelines.landing.shapes import text
 
 OUTCOME_SOURCE = "session.task_complete.success (the policy's own word)"
 MESSAGES = ("system.message", "user.message", "assistant.message", "tool.execution_complete", "session.compaction_complete")
@@ -51,9 +52,8 @@ class CopilotCli:
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per event, each with the id of its session."""
         first = header(path, lambda row: row.get("type") == "session.start" and isinstance(row.get("data"), dict))
-        session = first["data"].get("sessionId") if first else None
-        named = {"id": session if isinstance(session, str) and session else unnamed(path)}
-        return with_session(split_lines(path, start, line, _facts), named)
+        session = text(first["data"].get("sessionId")) if first else None
+        return split_session(path, start, with_session(_facts, session or unnamed(path)))
 
     def spell(self, value: Any) -> Spelled:
         """The turn of one event, if it is one."""
@@ -115,7 +115,7 @@ def _nodes(thread: str, rows: Sequence[StoredRecord]) -> list[Node]:
                 pieces = [*pieces, *row.spelled.turns]
                 node.turns = [merged(pieces)]
         else:
-            node = Node(key=row.record_id, parent=nodes[-1].key if nodes else None, order=(_place(row), thread, len(nodes)))
+            node = Node(key=row.record_id, parent=nodes[-1].key if nodes else None, order=(place_of(row), thread, len(nodes)))
             node.turns, node.snapshot, pieces = list(row.spelled.turns), row.spelled.snapshot, list(row.spelled.turns)
             if not nodes and thread:
                 node.link, node.parent_tool_call_id = "subagent", thread
@@ -166,7 +166,7 @@ def _facts(row: Any) -> Facts:
     if not isinstance(row, dict) or not isinstance(row.get("type"), str) or not isinstance(data := row.get("data"), dict):
         raise BadPieceError("wrong_shape", "no event with type and data")
     kind = row["type"]
-    time = utc(row["timestamp"]) if isinstance(row.get("timestamp"), str) else None
+    time = checked_moment(row.get("timestamp"))
     if kind not in TOLD:
         reason = "duplicate_view" if kind == "assistant.reasoning" else "interface" if kind in SHOWN else "meta"
         return Facts(time=time, skip_reason=reason)
@@ -186,8 +186,3 @@ def _facts(row: Any) -> Facts:
         if not all(isinstance(call.get("toolCallId"), str | None) for call in calls):
             raise BadPieceError("wrong_shape", "toolCallId is no string")
     return Facts(time=time)
-
-
-def _place(row: StoredRecord) -> tuple[Any, ...]:
-    time = logged_at(row)
-    return time.timestamp() if time else 0.0, row.byte_start, row.record_id

@@ -17,7 +17,8 @@ from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.session_lines import checked, in_order, in_session, split_session
+from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.shapes import checked
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ROLES = ("user", "assistant", "system", "tool")
@@ -66,14 +67,12 @@ class _Reading:
         stem = path.name.partition(".")[0]
         self.session = stem if _UUID.fullmatch(stem) else f"{path.parent.name}/{stem}"
         self.told = {"subagent": True} if path.parent.name == "subagents" else {}
-        self.number = 0
+        self.places = Places()
 
     def __call__(self, value: Any) -> Facts:
         if not isinstance(value, dict) or not _is_line(value):
             raise BadPieceError("wrong_shape", "neither role nor message")
-        place = {"at": None, "tie": self.number}
-        self.number += 1
-        return in_session(Facts(), self.session, place, value, **self.told)
+        return in_session(Facts(), self.session, self.places.place(None, value), value, **self.told)
 
 
 def _is_line(row: dict[str, Any]) -> bool:

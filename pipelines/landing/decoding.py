@@ -113,15 +113,6 @@ def written(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def utc(text: str) -> datetime.datetime:
-    """An ISO 8601 time in UTC; one without a zone is UTC. BadPieceError where it is none."""
-    try:
-        time = datetime.datetime.fromisoformat(text)
-        return time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time.astimezone(datetime.UTC)
-    except (ValueError, OverflowError):
-        raise BadPieceError("wrong_shape", f"{text[:40]!r} is no ISO 8601 time") from None
-
-
 def _resolved(found: re.Match[bytes]) -> bytes:
     string = found.group()
     return orjson.dumps(orjson.loads(string)) if b"\\" in string else string

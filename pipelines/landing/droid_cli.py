@@ -18,8 +18,9 @@ from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, merged, text_of, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.moments import moment
-from pipelines.landing.session_lines import Places, checked, in_order, in_session, split_session
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.shapes import checked
 
 _STREAMED = {"system", "message", "tool_call", "tool_result", "completion", "error", "reasoning"}
 _OPTIONAL = (str, type(None))
@@ -81,7 +82,7 @@ class _Reading:
 
     def __call__(self, value: Any) -> Facts:
         row = checked(value, type=str, timestamp=(str, int, float, type(None)), id=_OPTIONAL, parentId=_OPTIONAL)
-        time = moment(row.get("timestamp"))
+        time = checked_moment(row.get("timestamp"))
         streamed = isinstance(row.get("session_id"), str)
         if streamed:
             _check_event(row)
@@ -171,7 +172,7 @@ def _stored(ordered: Sequence[StoredRecord]) -> list[Entry]:
             id=row.get("id") or record.record_id,
             parent=row.get("parentId"),
             answers=is_message and row["message"]["role"] == "assistant",
-            time=moment(row.get("timestamp")),
+            time=checked_moment(row.get("timestamp")),
         )
         if row["type"] == "compaction_state" and entry.turns:
             anchor = row.get("anchorMessage")
@@ -193,7 +194,7 @@ def _streamed(ordered: Sequence[StoredRecord]) -> list[Entry]:
             said = text_of(before.turns[0].get("content"))
             turns = [] if said and said.strip() == (text_of(turns[0]["content"]) or "").strip() else turns
             answers = bool(turns)
-        time = moment(row.get("timestamp"))
+        time = checked_moment(row.get("timestamp"))
         if answers and before is not None and before.answers and row["type"] != "completion":
             before.turns = [merged([*before.turns, *turns])]
             before.record_ids.append(record.record_id)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.landing.format import Attempt, call_entry
+from pipelines.landing.shapes import total
 from pipelines.landing.stitching import shared_by_all
 
 ROOT = ""
@@ -184,21 +185,6 @@ def _attempt(stretch: _Stretch, facts: dict[str, Any]) -> Attempt:
         "cost_usd": total([entry.cost_usd for entry in metered]),
     }
     return Attempt(**{**told, **facts})
-
-
-def total(counts: Sequence[Any]) -> Any:
-    """Their sum; None where any of them is missing: a sum over some calls is no sum."""
-    return None if not counts or any(count is None for count in counts) else sum(counts)
-
-
-def count(value: Any) -> int | None:
-    """A logged number of tokens; None where it is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def cost(value: Any) -> float | None:
-    """A logged price; None where it is none."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _plain(turn: dict[str, Any]) -> dict[str, Any]:

@@ -20,12 +20,14 @@ from typing import Any
 from pipelines.ids import canonical_json
 from pipelines.landing import gemini_parts
 from pipelines.landing.conversation_tree import Node, bundle_of
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_items
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.jsonl import split_lines
-from pipelines.landing.session_files import header, in_order, logged_at, unnamed, with_session
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.pieces import FactsOf
+from pipelines.landing.session_lines import header, in_order, logged_at, split_session, unnamed, with_session
+from pipelines.landing.shapes import text
 
 BY_MODEL = ("gemini", "model")
 SHOWN = ("info", "warning", "error")
@@ -47,9 +49,10 @@ class GeminiCli:
         """One piece per message."""
         whole = Head(path).object
         if "messages" in whole:
-            named = _named(whole, path)
-            return with_session(split_items(path, start, "messages", lambda item, _: _facts(item)), named)
-        return with_session(split_lines(path, start, line, _facts), _named(header(path, _is_header), path))
+            facts = _named(whole, path)
+            items = split_items(path, 0, "messages", lambda item, _: facts(item))
+            return (piece for piece in items if piece.byte_start >= start)
+        return split_session(path, start, _named(header(path, _is_header), path))
 
     def spell(self, value: Any) -> Spelled:
         """What one message says: a prompt, or an answer and the results of its tools."""
@@ -58,7 +61,7 @@ class GeminiCli:
             turns = gemini_parts.messages("user", _content(row))
         elif row.get("type") in BY_MODEL:
             turns = _answer(row)
-        return Spelled(turns=[uniform(turn, call=None) for turn in turns], snapshot=value["session"].get("project"))
+        return Spelled(turns=[uniform(turn, call=None) for turn in turns], snapshot=value["project"])
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The chat's attempt, and one more where it was gone back in."""
@@ -80,10 +83,10 @@ class GeminiCli:
                 continue
             if value["id"] in nodes:
                 continue
-            last = max(versions[value["id"]], key=lambda row: (row.byte_start, len(canonical_json(row.value)), row.record_id))
+            last = max(versions[value["id"]], key=lambda row: (row.value["tie"], len(canonical_json(row.value)), row.record_id))
             left |= {old.record_id: (value["id"], "superseded") for old in versions[value["id"]] if old is not last}
             node = _node(last, tail, len(nodes))
-            if not nodes and row.value["session"].get("kind") == "subagent":
+            if not nodes and row.value["kind"] == "subagent":
                 node.link = "subagent"
             node.record_ids, notes = [*notes, *node.record_ids], []
             nodes[node.key] = node
@@ -154,7 +157,7 @@ def _facts(row: Any) -> Facts:
     if not isinstance(row, dict):
         raise BadPieceError("wrong_shape", "no object")
     logged = row.get("timestamp")
-    time = utc(logged) if isinstance(logged, str) else None
+    time = checked_moment(logged)
     if "$set" in row or _is_header(row):
         return Facts(time=time, skip_reason="meta")
     if "$rewindTo" in row:
@@ -187,11 +190,7 @@ def _is_message(row: dict[str, Any]) -> bool:
     return row.get("type") in BY_MODEL and isinstance(row.get("id"), str) and "timestamp" in row and "message" not in row
 
 
-def _named(found: dict[str, Any] | None, path: Path) -> dict[str, Any]:
-    found = found or {}
-    session, project, kind = found.get("sessionId"), found.get("projectHash"), found.get("kind")
-    return {
-        "id": session if isinstance(session, str) and session else unnamed(path),
-        "project": project if isinstance(project, str) else None,
-        "kind": kind if isinstance(kind, str) else None,
-    }
+def _named(found: dict[str, Any], path: Path) -> FactsOf:
+    """Facts of messages, which only their file's header tells the chat of."""
+    session = text(found.get("sessionId")) or unnamed(path)
+    return with_session(_facts, session, name="id", project=text(found.get("projectHash")), kind=text(found.get("kind")))

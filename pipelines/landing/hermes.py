@@ -14,8 +14,8 @@ from pipelines.landing.document import split_document
 from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.moments import moment
-from pipelines.landing.session_lines import checked
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.shapes import checked
 
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
 
@@ -57,7 +57,7 @@ class Hermes:
                 answers=turn["role"] == "assistant",
                 finish_reason=message.get("finish_reason") if isinstance(message.get("finish_reason"), str) else None,
                 model=value.get("model"),
-                time=moment(message.get("timestamp")),
+                time=checked_moment(message.get("timestamp")),
             )
             for turn, message in zip(turns, messages, strict=True)
         ]
@@ -65,8 +65,8 @@ class Hermes:
         told = {
             "model": value.get("model") or None,
             "tools": last.spelled.tools,
-            "started_at": moment(value.get("session_start")),
-            "ended_at": moment(value.get("last_updated")),
+            "started_at": checked_moment(value.get("session_start")),
+            "ended_at": checked_moment(value.get("last_updated")),
         }
         link = "continuation" if value.get("parent_session_id") else None
         return Bundle(
@@ -83,8 +83,8 @@ def _facts(value: Any) -> Facts:
             raise BadPieceError("wrong_shape", f"role {message['role'][:40]!r}")
         for call in message.get("tool_calls") or ():
             checked(call, function=dict)
-        moment(message.get("timestamp"))
-    started, ended = moment(value.get("session_start")), moment(value.get("last_updated"))
+        checked_moment(message.get("timestamp"))
+    started, ended = checked_moment(value.get("session_start")), checked_moment(value.get("last_updated"))
     return Facts(bundle_ref=value["session_id"], time=ended or started)
 
 

@@ -30,8 +30,9 @@ from pipelines.landing.document import split_items
 from pipelines.landing.eval_archive import ZIP, decoded, evaluation_of, member, place
 from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, Unfinished, call_entry, uniform
 from pipelines.landing.head import Head
+from pipelines.landing.moments import moment
 from pipelines.landing.pieces import bad, made
-from pipelines.landing.shapes import check, count, mapping, moment, named, number, objects, readable, text
+from pipelines.landing.shapes import check, count, mapping, named, number, objects, readable, text
 
 ATTACHMENT = "attachment://"
 KEPT_OF_EVAL = ("task", "task_id", "task_version", "eval_id", "run_id", "created", "model", "scorers", "task_args")

@@ -18,11 +18,12 @@ from typing import Any
 from pipelines.landing.content_blocks import tool_call, tool_turn, turns_of
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
-from pipelines.landing.entries import Entry, attempts_of, count, total
+from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, merged, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.moments import moment
-from pipelines.landing.session_lines import Places, checked, in_order, in_session, split_session
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.shapes import checked, count, total
 
 _MAIN = "main"
 _LOOP = "context.append_loop_event"
@@ -97,7 +98,7 @@ class _Reading:
         if row["type"] == "metadata" and not self.named:
             self.session = f"created_at:{row.get('created_at')}"
         _check(row)
-        time = moment(_time(row))
+        time = checked_moment(_time(row))
         facts = Facts(time=time, skip_reason=_skip_reason(row))
         return in_session(facts, self.session, self.places.place(time, row), row, agent=self.agent)
 
@@ -259,7 +260,9 @@ class _Log:
 
     def _new(self, record: StoredRecord) -> Entry:
         row = record.value["row"]
-        entry = Entry(record_ids=[record.record_id], id=record.record_id, time=moment(row.get("time")), parent=self._parent)
+        entry = Entry(
+            record_ids=[record.record_id], id=record.record_id, time=checked_moment(row.get("time")), parent=self._parent
+        )
         self._parent = None
         self.entries.append(entry)
         return entry

@@ -17,24 +17,14 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.message_parts import first, unpacked
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.nested import split_nested
 from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
 from pipelines.landing.provider_tools import tool_list, tools_of
+from pipelines.landing.shapes import counted, first, text, unpacked
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import flat, tools_said
-from pipelines.landing.spans import (
-    Kind,
-    Score,
-    Span,
-    fault_of,
-    logged,
-    moment,
-    name_or_none,
-    readable,
-    spelled_of,
-    whole_number,
-)
+from pipelines.landing.spans import Kind, Score, Span, fault_of, logged, readable, spelled_of
 
 ADVICE = "export the observations with input and output (fields=core,basic,io,usage)"
 KINDS: dict[str, Kind] = {"GENERATION": "call", "AGENT": "agent", "TOOL": "tool"}
@@ -130,14 +120,14 @@ def _is_trace(value: dict[str, Any]) -> bool:
 
 
 def _trace_id(item: dict[str, Any]) -> str | None:
-    return name_or_none(first(item, "traceId", "trace_id"))
+    return text(first(item, "traceId", "trace_id"))
 
 
 def _span(value: Any) -> Span:
     if "observation" not in value:
         return _header(value)
     item = value["observation"]
-    trace_id, span_id = _trace_id(item) or (value.get("trace") or {}).get("id"), name_or_none(item.get("id"))
+    trace_id, span_id = _trace_id(item) or (value.get("trace") or {}).get("id"), text(item.get("id"))
     if not isinstance(trace_id, str) or span_id is None:
         raise BadPieceError("wrong_shape", "an observation without id and traceId")
     kind = KINDS.get(str(item.get("type")).upper(), "other")
@@ -149,21 +139,21 @@ def _span(value: Any) -> Span:
     return Span(
         span_id=span_id,
         trace_id=trace_id,
-        parent_id=name_or_none(first(item, "parentObservationId", "parent_observation_id")),
+        parent_id=text(first(item, "parentObservationId", "parent_observation_id")),
         name=str(item.get("name") or ""),
         kind=kind,
-        started_at=moment(first(item, "startTime", "start_time")),
-        ended_at=moment(first(item, "endTime", "end_time")),
+        started_at=checked_moment(first(item, "startTime", "start_time")),
+        ended_at=checked_moment(first(item, "endTime", "end_time")),
         request=request,
         answers=answers,
         tools=_tools(item, attributes) if kind == "call" else None,
-        model=name_or_none(first(item, "model", "providedModelName", "provided_model_name")),
-        num_prompt_tokens=whole_number(first(usage, "input", "promptTokens") or item.get("promptTokens")),
-        num_reply_tokens=whole_number(first(usage, "output", "completionTokens") or item.get("completionTokens")),
+        model=text(first(item, "model", "providedModelName", "provided_model_name")),
+        num_prompt_tokens=counted(first(usage, "input", "promptTokens") or item.get("promptTokens")),
+        num_reply_tokens=counted(first(usage, "output", "completionTokens") or item.get("completionTokens")),
         cost_usd=_cost(item),
         fault=fault_of(first(item, "statusMessage", "status_message"), kind) if failed else None,
-        tool_name=name_or_none(first(attributes, "gen_ai.tool.name", "tool.name")),
-        tool_call_id=name_or_none(first(attributes, "gen_ai.tool.call.id", "tool_call.id")),
+        tool_name=text(first(attributes, "gen_ai.tool.name", "tool.name")),
+        tool_call_id=text(first(attributes, "gen_ai.tool.call.id", "tool_call.id")),
         tool_arguments=unpacked(item.get("input")) if kind == "tool" else None,
         scores=_scores(value["trace"]) if isinstance(value.get("trace"), dict) else (),
         revision=str(first(item, "updatedAt", "updated_at") or ""),
@@ -173,7 +163,7 @@ def _span(value: Any) -> Span:
 def _header(value: dict[str, Any]) -> Span:
     """A trace's header, or a score that was exported by itself."""
     word, item = next(iter(value.items()))
-    span_id = name_or_none(item.get("id"))
+    span_id = text(item.get("id"))
     trace_id = span_id if word == "trace" else _trace_id(item)
     if span_id is None or trace_id is None:
         raise BadPieceError("wrong_shape", f"a {word} without id")
@@ -182,7 +172,7 @@ def _header(value: dict[str, Any]) -> Span:
         trace_id=trace_id,
         name=str(item.get("name") or ""),
         kind="trace",
-        started_at=moment(item.get("timestamp")),
+        started_at=checked_moment(item.get("timestamp")),
         scores=_scores(item) if word == "trace" else _scores({"scores": [item]}),
         revision=str(first(item, "updatedAt", "updated_at") or ""),
     )
@@ -234,7 +224,7 @@ def _scores(holder: dict[str, Any]) -> list[Score]:
         value = score.get("value") if isinstance(score, dict) else None
         if not isinstance(value, (int, float)) or str(first(score, "dataType", "data_type") or "NUMERIC") == "CATEGORICAL":
             continue
-        span_id = name_or_none(first(score, "observationId", "observation_id"))
+        span_id = text(first(score, "observationId", "observation_id"))
         found.append(Score(name=str(score.get("name") or "score"), value=float(value), span_id=span_id))
     return found
 

@@ -17,23 +17,13 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.message_parts import first, unpacked
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.nested import split_nested
 from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
 from pipelines.landing.provider_tools import tools_of
+from pipelines.landing.shapes import counted, first, text, unpacked
 from pipelines.landing.span_attempts import bundle_of
-from pipelines.landing.spans import (
-    Kind,
-    LoggedSpan,
-    Score,
-    Span,
-    fault_of,
-    moment,
-    name_or_none,
-    readable,
-    spelled_of,
-    whole_number,
-)
+from pipelines.landing.spans import Kind, LoggedSpan, Score, Span, fault_of, readable, spelled_of
 
 ADVICE = "trace without LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS, or export the runs with inputs and outputs"
 KINDS: dict[str, Kind] = {"llm": "call", "tool": "tool"}
@@ -91,9 +81,9 @@ def _is_run(value: Any) -> bool:
 
 
 def _run_id(run: dict[str, Any]) -> str:
-    if (run_id := name_or_none(run.get("id"))) is not None:
+    if (run_id := text(run.get("id"))) is not None:
         return run_id
-    order = name_or_none(run.get("dotted_order"))
+    order = text(run.get("dotted_order"))
     if order is None:
         raise BadPieceError("wrong_shape", "a run without id and dotted_order")
     return order.rpartition(".")[2].partition("Z")[2] or order
@@ -120,29 +110,29 @@ def _span(run: dict[str, Any], *, is_merged: bool = False) -> Span:
     error = run.get("error")
     return Span(
         span_id=run_id,
-        trace_id=name_or_none(run.get("trace_id")) or _root(run) or run_id,
-        parent_id=name_or_none(run.get("parent_run_id")) or _parent(run),
+        trace_id=text(run.get("trace_id")) or _root(run) or run_id,
+        parent_id=text(run.get("parent_run_id")) or _parent(run),
         name=str(run.get("name") or ""),
         kind=kind,
-        started_at=moment(run.get("start_time")),
-        ended_at=moment(run.get("end_time")),
+        started_at=checked_moment(run.get("start_time")),
+        ended_at=checked_moment(run.get("end_time")),
         request=request,
         answers=answers,
         tools=(tools_of(run.get("inputs")) or tools_of(parameters)) if kind == "call" else None,
-        model=name_or_none(
+        model=text(
             outputs.get("model")
             or first(said, "model_name", "model")
             or metadata.get("ls_model_name")
             or first(parameters, "model", "model_name")
         ),
-        num_prompt_tokens=whole_number(first(usage, "input_tokens", "prompt_tokens") or run.get("prompt_tokens")),
-        num_reply_tokens=whole_number(first(usage, "output_tokens", "completion_tokens") or run.get("completion_tokens")),
+        num_prompt_tokens=counted(first(usage, "input_tokens", "prompt_tokens") or run.get("prompt_tokens")),
+        num_reply_tokens=counted(first(usage, "output_tokens", "completion_tokens") or run.get("completion_tokens")),
         cost_usd=float(run["total_cost"]) if isinstance(run.get("total_cost"), (int, float)) else None,
         fault=fault_of(error, kind) if isinstance(error, str) and error else None,
-        tool_name=name_or_none(run.get("name")) if kind == "tool" else None,
+        tool_name=text(run.get("name")) if kind == "tool" else None,
         tool_call_id=_tool_call_id(run, outputs) if kind == "tool" else None,
         tool_arguments=_arguments(run.get("inputs")) if kind == "tool" else None,
-        task_id=name_or_none(run.get("reference_example_id")),
+        task_id=text(run.get("reference_example_id")),
         scores=_scores(run.get("feedback_stats"), run_id),
     )
 
@@ -177,7 +167,7 @@ def _usage(outputs: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _root(run: dict[str, Any]) -> str | None:
-    order = name_or_none(run.get("dotted_order"))
+    order = text(run.get("dotted_order"))
     return None if order is None else order.partition(".")[0].partition("Z")[2] or None
 
 
@@ -195,7 +185,7 @@ def _tool_call_id(run: dict[str, Any], outputs: dict[str, Any]) -> str | None:
     output = outputs.get("output")
     message = output.get("kwargs", output) if isinstance(output, dict) else {}
     extra = run["extra"] if isinstance(run.get("extra"), dict) else {}
-    return name_or_none(message.get("tool_call_id") or extra.get("tool_call_id"))
+    return text(message.get("tool_call_id") or extra.get("tool_call_id"))
 
 
 def _scores(stats: Any, run_id: str) -> list[Score]:

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.landing import anthropic_messages, openai_chat, openai_responses
-from pipelines.landing.calls import Call, as_json, bundle_of, careful, conversation_of, cost, count, facts_of, moment, spelled
+from pipelines.landing.calls import Call, bundle_of, conversation_of, facts_of, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import moment
+from pipelines.landing.shapes import careful, cost, count, unpacked
 
 _MADE_UP = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -70,7 +72,7 @@ def _facts(value: Any) -> Facts:
 
 
 def _call(value: dict[str, Any]) -> Call:
-    metadata, response = as_json(value.get("metadata")), as_json(value.get("response"))
+    metadata, response = unpacked(value.get("metadata")), unpacked(value.get("response"))
     call = _spoken(_request(value), response or None)
     call.model = call.model or (value["model"] if isinstance(value.get("model"), str) and value["model"] else None)
     call.call_id = call.call_id or value.get("request_id") or value.get("id")
@@ -88,12 +90,12 @@ def _call(value: dict[str, Any]) -> Call:
 
 def _request(value: dict[str, Any]) -> dict[str, Any]:
     """Messages and tools, from the row or from the request that the proxy got."""
-    proxied = as_json(value.get("proxy_server_request"))
+    proxied = unpacked(value.get("proxy_server_request"))
     proxied = proxied if isinstance(proxied, dict) else {}
     proxied = proxied["body"] if isinstance(proxied.get("body"), dict) else proxied
-    parameters = as_json(value.get("model_parameters"))
+    parameters = unpacked(value.get("model_parameters"))
     parameters = parameters if isinstance(parameters, dict) else {}
-    messages = as_json(value.get("messages"))
+    messages = unpacked(value.get("messages"))
     if isinstance(messages, str) and messages:
         messages = [{"role": "user", "content": messages}]
     tools = parameters.get("tools") or proxied.get("tools")

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import orjson
 
+from pipelines.landing.shapes import first, text
+
 Kind = Literal["text", "reasoning", "call", "result", "other", "nothing"]
 
 _TEXT = {"text", "input_text", "output_text", "refusal"}
@@ -111,32 +113,9 @@ def name_of(call: dict[str, Any]) -> str | None:
     return text(first(call, "name", "toolName", "tool_name", "function_name"))
 
 
-def first(value: dict[str, Any], *keys: str) -> Any:
-    """The value under the first key that has one."""
-    return next((value[key] for key in keys if value.get(key) is not None), None)
-
-
-def text(value: Any) -> str | None:
-    """A name or id, None where there is none (some write an empty one)."""
-    return value if isinstance(value, str) and value else None
-
-
 def word(value: Any) -> str:
     """A type's name in one spelling: `tool-call`, `toolCall` and `tool_call` are one."""
     if not isinstance(value, str):
         return ""
     spelled = "".join(f"_{letter}" if letter.isupper() and not value.isupper() else letter for letter in value)
     return spelled.lower().replace("-", "_").lstrip("_")
-
-
-def unpacked(value: Any) -> Any:
-    """A JSON object or array out of its string, however often it was packed; other strings as they are."""
-    inner = value
-    for _ in range(4):
-        if not isinstance(inner, str) or inner.lstrip()[:1] not in ("{", "[", '"'):
-            break
-        try:
-            inner = orjson.loads(inner)
-        except orjson.JSONDecodeError:
-            break
-    return inner if isinstance(inner, (dict, list)) else value  # a text in quotation marks is one

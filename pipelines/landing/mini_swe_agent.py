@@ -18,10 +18,11 @@ from pipelines.landing.decoding import Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, call_entry, text_of, uniform
 from pipelines.landing.head import Head
+from pipelines.landing.moments import moment
 from pipelines.landing.response_items import turns_of
 from pipelines.landing.roots import root_of
 from pipelines.landing.run_states import earlier_states
-from pipelines.landing.shapes import check, count, floats, ints, mapping, moment, number, objects, readable, text, total
+from pipelines.landing.shapes import check, count, floats, ints, mapping, number, objects, readable, text, total
 from pipelines.landing.stitching import shared_by_all
 
 BASH_BLOCKS = ("```bash", "```mswea_bash_command")

@@ -24,8 +24,9 @@ from pipelines.landing.decoding import Facts
 from pipelines.landing.format import GIVES, Attempt, Bundle, Piece, Spelled, StoredRecord, call_entry
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import moment
 from pipelines.landing.response_items import answers, turns_of
-from pipelines.landing.shapes import check, count, floats, ints, mapping, moment, named, number, objects, readable, text
+from pipelines.landing.shapes import check, count, floats, ints, mapping, named, number, objects, readable, text
 
 
 class NemoGym:

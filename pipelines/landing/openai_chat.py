@@ -17,14 +17,10 @@ from pipelines.landing.calls import (
     Answer,
     Call,
     bundle_of,
-    careful,
     chat_message,
     conversation_of,
-    cost,
-    count,
     facts_of,
     has_messages,
-    moment,
     request_and_response,
     spelled,
     with_row,
@@ -36,6 +32,8 @@ from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import moment
+from pipelines.landing.shapes import careful, cost, count
 from pipelines.landing.sse import events_of
 
 _OTHERS = ("recorder", "call_type", "latency_sec", "fncall_messages", "instance_id", "trajectory", "traj", "reward", "type")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.landing.calls import as_json, careful, chat_message
+from pipelines.landing.calls import chat_message
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.demonstrations import Variants, bundle_of, checked, spelled
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
@@ -19,6 +19,7 @@ from pipelines.landing.head import Head
 from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
 from pipelines.landing.openai_chat import tools_of
+from pipelines.landing.shapes import careful, unpacked
 
 _KEYS = frozenset(
     {"messages", "tools", "functions", "function_call", "parallel_tool_calls", "weight", "id", "source", "dataset", "split"}
@@ -87,7 +88,7 @@ def _facts(value: Any) -> Facts:
 
 def _tools(value: dict[str, Any]) -> list[Any] | None:
     asked = value["input"] if isinstance(value.get("input"), dict) else value
-    return tools_of({**asked, "tools": as_json(asked.get("tools"))})
+    return tools_of({**asked, "tools": unpacked(asked.get("tools"))})
 
 
 def _variants(value: dict[str, Any]) -> Variants:

@@ -16,28 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.ids import canonical_json
-from pipelines.landing.calls import (
-    Answer,
-    Call,
-    bundle_of,
-    careful,
-    conversation_of,
-    cost,
-    count,
-    facts_of,
-    moment,
-    request_and_response,
-    spelled,
-    with_row,
-)
+from pipelines.landing.calls import Answer, Call, bundle_of, conversation_of, facts_of, request_and_response, spelled, with_row
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, Unfinished
 from pipelines.landing.head import Head
-from pipelines.landing.item_messages import messages_of
 from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import moment
 from pipelines.landing.pieces import bad, made
+from pipelines.landing.response_items import messages_of
+from pipelines.landing.shapes import careful, cost, count, text
 from pipelines.landing.sse import behind, events_in, events_of, first_events
 
 _LAST = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
@@ -140,8 +129,8 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
     call = Call(
         messages=[*system, *asked],
         tools=tools if isinstance(tools, list) and tools else None,
-        model=_text(answered.get("model")) or _text(request.get("model")),
-        call_id=_text(answered.get("id")),
+        model=text(answered.get("model")) or text(request.get("model")),
+        call_id=text(answered.get("id")),
         started_at=moment(answered.get("created_at")),
         ended_at=moment(answered.get("completed_at")),
     )
@@ -150,7 +139,7 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
     *before, message = messages_of(answered.get("output"), role="assistant") or [None]
     if message is not None:
         why = answered.get("incomplete_details")
-        reason = _text(why.get("reason")) if isinstance(why, dict) else None
+        reason = text(why.get("reason")) if isinstance(why, dict) else None
         call.answers = [Answer(message=message, before=[m for m in before if m], finish_reason=reason or _ended(answered))]
     usage = answered.get("usage")
     if isinstance(usage, dict):
@@ -160,7 +149,7 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
 
 
 def _ended(response: dict[str, Any]) -> str | None:
-    return "stop" if response.get("status") == "completed" else _text(response.get("status"))
+    return "stop" if response.get("status") == "completed" else text(response.get("status"))
 
 
 def _is_row(value: Any) -> bool:
@@ -193,7 +182,7 @@ def _earlier_states(records: Sequence[StoredRecord]) -> dict[str, str]:
     states: dict[str, list[tuple[bool, int, str]]] = {}
     for record in records:
         response = _parts(record.value)[1]
-        if isinstance(response, dict) and (name := _text(response.get("id"))) is not None:
+        if isinstance(response, dict) and (name := text(response.get("id"))) is not None:
             ended = response.get("status") not in _GOING_ON
             states.setdefault(name, []).append((ended, len(canonical_json(response.get("output"))), record.record_id))
     most = {name: max(held) for name, held in states.items()}
@@ -231,21 +220,17 @@ def _call(value: dict[str, Any]) -> Call:
 
 def _conversation(value: Any) -> str | None:
     held = value.get("conversation") if isinstance(value, dict) else None
-    return _text(held.get("id")) if isinstance(held, dict) else _text(held)
+    return text(held.get("id")) if isinstance(held, dict) else text(held)
 
 
 def _previous(value: dict[str, Any]) -> str | None:
     request, response = _parts(value)
     answered = response if isinstance(response, dict) else {}
-    return _text(request.get("previous_response_id")) or _text(answered.get("previous_response_id"))
+    return text(request.get("previous_response_id")) or text(answered.get("previous_response_id"))
 
 
 def _num_instructions(call: Call) -> int:
     return 1 if call.messages and call.messages[0]["role"] in ("system", "developer") else 0
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _is_event(event: dict[str, Any]) -> bool:

@@ -23,9 +23,9 @@ from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.moments import moment
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.opencode_session import Message, Part, Session
-from pipelines.landing.session_lines import checked
+from pipelines.landing.shapes import checked
 
 _PARTS = {"text", "tool", "file", "reasoning", "step-start", "step-finish", "snapshot", "patch", "agent", "subtask"}
 _PARTS |= {"retry", "compaction"}
@@ -128,7 +128,7 @@ def _facts(value: Any, path: Path) -> Facts:
         checked(row, parentID=_TEXT)
         told = {"session": (row.get("sessionID") or path.parent.name) if kind == "message" else row["id"]}
         times = _times(row)
-    time = moment(
+    time = checked_moment(
         times.get("completed") or times.get("end") or times.get("updated") or times.get("created") or times.get("start")
     )
     return Facts(bundle_ref=told["session"], time=time, value={"kind": kind, **told, "row": row})
@@ -137,7 +137,7 @@ def _facts(value: Any, path: Path) -> Facts:
 def _times(row: dict[str, Any]) -> dict[str, Any]:
     times = row.get("time") or {}
     for time in checked(times).values():
-        moment(time)
+        checked_moment(time)
     return times
 
 

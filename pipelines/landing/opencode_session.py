@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.ids import canonical_json
-from pipelines.landing.entries import Entry, attempts_of, cost, count, total
+from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, merged
-from pipelines.landing.moments import moment
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.shapes import cost, count, total
 
 _SORTABLE = re.compile(r"prt_[0-9a-f]{12}")
 """Ids that begin with the time."""
@@ -51,7 +52,7 @@ class Message:
     @property
     def order(self) -> tuple[Any, ...]:
         """Its place among messages."""
-        created = moment((self.row.get("time") or {}).get("created"))
+        created = checked_moment((self.row.get("time") or {}).get("created"))
         return (0.0 if created is None else created.timestamp()), self.row["id"]
 
 
@@ -65,7 +66,7 @@ class Session:
 
     def add_info(self, row: dict[str, Any], record_id: str) -> None:
         """A version of the session's own file."""
-        updated = moment((row.get("time") or {}).get("updated"))
+        updated = checked_moment((row.get("time") or {}).get("updated"))
         self._infos.append(((0.0 if updated is None else updated.timestamp(), record_id), row, record_id))
 
     def add_message(self, message: Message) -> None:
@@ -87,7 +88,7 @@ class Session:
         if not ordered:
             return Bundle(attempts=[], left={record_id: (None, "unmatched") for record_id in record_ids})
         _, info, info_record = max(self._infos, key=lambda version: version[0], default=((), {}, None))
-        begun = moment((info.get("time") or {}).get("created"))
+        begun = checked_moment((info.get("time") or {}).get("created"))
         entries: list[Entry] = []
         for message in ordered:
             new = self._entries(message)
@@ -109,7 +110,7 @@ class Session:
 
     def _entries(self, message: Message) -> list[Entry]:
         row, parts = message.row, _in_order(list(self._parts.get(message.row["id"], {}).values()))
-        time = moment((row.get("time") or {}).get("created"))
+        time = checked_moment((row.get("time") or {}).get("created"))
         if row["role"] == "user":
             own = [turn for part in parts for turn in part.turns if turn["role"] == "user" and not part.row.get("ignored")]
             turns = [*message.turns, *([merged(own)] if own else [])]
@@ -157,7 +158,7 @@ def _in_order(parts: list[Part]) -> list[Part]:
     def order(part: Part) -> tuple[Any, ...]:
         row = part.row
         times = (row.get("state") or {}).get("time") if row["type"] == "tool" else row.get("time")
-        start = moment((times or {}).get("start"))
+        start = checked_moment((times or {}).get("start"))
         place = {"step-start": 0, "step-finish": 2}.get(row["type"], 1)
         return place, 0.0 if start is None else start.timestamp(), row["id"]
 

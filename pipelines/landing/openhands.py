@@ -20,13 +20,13 @@ from typing import Any
 from pipelines.ids import canonical_json
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
-from pipelines.landing.entries import Entry, attempts_of, cost, count
+from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
-from pipelines.landing.moments import moment
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.openhands_events import check, entries_of, fault_of, flat, is_event, tools_of
-from pipelines.landing.session_lines import checked
+from pipelines.landing.shapes import checked, cost, count
 
 _LISTS = ("trajectory", "entries", "events")
 """Keys under which an exported trajectory has its events."""
@@ -114,7 +114,7 @@ def _document_facts(value: Any) -> Facts:
     if not events:
         raise BadPieceError("wrong_shape", "no events")
     check(events)
-    times = [time for time in (moment(event.get("timestamp")) for event in events) if time is not None]
+    times = [time for time in (checked_moment(event.get("timestamp")) for event in events) if time is not None]
     # its first event names a trajectory: when it happened, to the microsecond, and what it was
     return Facts(bundle_ref=canonical_json(events[0]).decode("utf-8", "replace"), time=max(times, default=None), value=value)
 
@@ -128,7 +128,7 @@ def _row_facts(value: Any) -> Facts:
         raise BadPieceError("wrong_shape", "instance_id is no name")
     history = row.get("history") or []
     check(history)
-    times = [time for time in (moment(event.get("timestamp")) for event in flat(history)) if time is not None]
+    times = [time for time in (checked_moment(event.get("timestamp")) for event in flat(history)) if time is not None]
     return Facts(time=max(times, default=None))
 
 

@@ -13,13 +13,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.landing.calls import Call, bundle_of, careful, conversation_of, cost, facts_of, moment, spelled
+from pipelines.landing.calls import Call, bundle_of, conversation_of, facts_of, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import moment
 from pipelines.landing.openai_chat import call_of, is_completion
+from pipelines.landing.shapes import careful, cost
 
 
 class OpenHandsCompletions:

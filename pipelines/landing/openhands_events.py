@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.landing.content_blocks import tool_call, tool_turn, turns_of
-from pipelines.landing.entries import Entry, count
+from pipelines.landing.entries import Entry
 from pipelines.landing.format import uniform
-from pipelines.landing.moments import moment
-from pipelines.landing.session_lines import checked
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.shapes import checked, count
 
 _NOISE = {"null", "agent_state_changed", "recall", "condense", "loop_detection", "success"}
 """Observations that no model sees."""
@@ -46,13 +46,15 @@ def check(history: Sequence[Any]) -> None:
     for event in flat(history):
         checked(event, source=_TEXT, action=_TEXT, observation=_TEXT, args=_OPTIONAL, extras=_OPTIONAL)
         checked(event, tool_call_metadata=_OPTIONAL, timestamp=_TEXT, llm_metrics=_OPTIONAL)
-        moment(event.get("timestamp"))
+        checked_moment(event.get("timestamp"))
         called = event.get("tool_call_metadata") or {}
         checked(called, model_response=_OPTIONAL, tool_call_id=_TEXT, function_name=_TEXT)
         response = called.get("model_response") or {}
         checked(response, id=_TEXT, model=_TEXT, choices=(list, type(None)), usage=_OPTIONAL)
         for choice in response.get("choices") or ():
-            message = checked(checked(choice).get("message") or {}, tool_calls=(list, type(None)))
+            message = checked(
+                checked(choice).get("message") or {}, tool_calls=(list, type(None)), content=(str, list, type(None))
+            )
             for call in message.get("tool_calls") or ():
                 checked(call, function=dict)
 
@@ -176,7 +178,7 @@ class _Log:
         entry.num_kept_first = max(0, (count(args.get("summary_offset")) or 0) - num_system)
 
     def _entry(self, name: str, event: Mapping[str, Any], turns: list[dict[str, Any]], *, answers: bool = False) -> Entry:
-        time, model = moment(event.get("timestamp")), self._model if answers else None
+        time, model = checked_moment(event.get("timestamp")), self._model if answers else None
         entry = Entry(record_ids=[self._record_id], turns=turns, id=name, answers=answers and bool(turns), time=time, model=model)
         self.entries.append(entry)
         return entry

@@ -18,11 +18,12 @@ import orjson
 from pipelines.landing.content_blocks import text_part, tool_call, tool_turn, turns_of
 from pipelines.landing.decoding import Facts
 from pipelines.landing.document import split_document
-from pipelines.landing.entries import Entry, attempts_of, cost, count
+from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, merged, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.moments import moment
-from pipelines.landing.session_lines import Places, checked, in_order, in_session, split_session
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.shapes import checked, cost, count
 
 _FILE = re.compile(r"event-(\d+)(?:-.*)?\.json(?:\.gz)?")
 _SPOKEN = {"SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent", "UserRejectObservation"}
@@ -111,7 +112,7 @@ def _facts(value: Any, conversation: str, places: Places, number: int | None) ->
         checked(row, forgotten_event_ids=_LIST, summary=_TEXT)
     elif row["kind"] == "TokenEvent":
         checked(row, prompt_token_ids=_LIST, response_token_ids=_LIST)
-    time = moment(row.get("timestamp"))
+    time = checked_moment(row.get("timestamp"))
     skip = None
     if row["kind"] not in _OWN and not (row["kind"] == "ConversationStateUpdateEvent" and str(row.get("key")) in _STATES):
         skip = _SKIPPED.get(row["kind"], "meta")
@@ -184,7 +185,7 @@ class _Log:
             answer.turns = [merged([*answer.turns, *turns])]
             answer.record_ids.append(record.record_id)
         else:
-            entry = Entry(record_ids=[record.record_id], turns=turns, id=row["id"], time=moment(row.get("timestamp")))
+            entry = Entry(record_ids=[record.record_id], turns=turns, id=row["id"], time=checked_moment(row.get("timestamp")))
             self.entries.append(entry)
             if kind in ("ActionEvent", "MessageEvent") and row.get("source") == "agent" and turns:
                 entry.answers, entry.call_id, self._last = turns[0]["role"] == "assistant", row.get("llm_response_id"), entry

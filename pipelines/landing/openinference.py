@@ -15,11 +15,11 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.message_parts import first, unpacked
 from pipelines.landing.nested import split_nested
+from pipelines.landing.shapes import first, text, unpacked
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import flat, span_of
-from pipelines.landing.spans import Span, logged, name_or_none, readable, spelled_of
+from pipelines.landing.spans import Span, logged, readable, spelled_of
 
 ADVICE = "the instrumentation must not hide inputs and outputs (OPENINFERENCE_HIDE_INPUTS, OPENINFERENCE_HIDE_OUTPUTS)"
 _LISTS = ("spans", "data")
@@ -96,7 +96,7 @@ def _span(value: Any) -> Span:
     parent = first(value, "parent_id", "parentId", "parent_span_id")
     events = unpacked(value.get("events"))
     resource = value["resource"].get("attributes") if isinstance(value.get("resource"), dict) else None
-    service = name_or_none(resource.get("service.name")) if isinstance(resource, dict) else None
+    service = text(resource.get("service.name")) if isinstance(resource, dict) else None
     return span_of(
         span_id=ids[1],
         trace_id=ids[0],

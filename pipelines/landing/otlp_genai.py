@@ -15,11 +15,11 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.message_parts import first
 from pipelines.landing.nested import split_nested
+from pipelines.landing.shapes import first, text
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import span_of
-from pipelines.landing.spans import Span, logged, name_or_none, readable, spelled_of
+from pipelines.landing.spans import Span, logged, readable, spelled_of
 
 ADVICE = "the exporter must record the content of messages (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true)"
 _REQUESTS = ("resourceSpans", "resource_spans")
@@ -111,11 +111,11 @@ def _span(value: Any) -> Span:
     events = item.get("events")
     status = item["status"] if isinstance(item.get("status"), dict) else {}
     resource = attributes(value["resource"].get("attributes")) if isinstance(value.get("resource"), dict) else {}
-    service = name_or_none(resource.get("service.name"))
+    service = text(resource.get("service.name"))
     return span_of(
         span_id=span_id,
         trace_id=trace_id,
-        parent_id=name_or_none(first(item, "parentSpanId", "parent_span_id")),
+        parent_id=text(first(item, "parentSpanId", "parent_span_id")),
         name=str(item.get("name") or ""),
         attributes=attributes(item.get("attributes")),
         events=[{**event, "attributes": attributes(event.get("attributes"))} for event in events if isinstance(event, dict)]

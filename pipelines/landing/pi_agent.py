@@ -16,11 +16,12 @@ from typing import Any
 
 from pipelines.landing.content_blocks import tool_turn, turns_of
 from pipelines.landing.decoding import BadPieceError, Facts
-from pipelines.landing.entries import ROOT, Entry, attempts_of, cost, count, total
+from pipelines.landing.entries import ROOT, Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.moments import moment
-from pipelines.landing.session_lines import Places, checked, in_order, in_session, split_session
+from pipelines.landing.moments import checked_moment
+from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.shapes import checked, cost, count, total
 
 _CONTENT = (str, list, type(None))
 _ENTRIES = {"message", "model_change", "thinking_level_change", "compaction", "branch_summary", "custom_message"}
@@ -80,7 +81,7 @@ class _Reading:
 
     def __call__(self, value: Any) -> Facts:
         row = checked(value, type=str, timestamp=(str, int, type(None)), id=(str, type(None)), parentId=(str, type(None)))
-        time = moment(row.get("timestamp"))
+        time = checked_moment(row.get("timestamp"))
         if _is_header(row):
             self.session = row["id"]
             self.forked_at = time if row.get("branchedFrom") or row.get("parentSession") else None
@@ -165,7 +166,7 @@ def _entry(record: StoredRecord, before: Sequence[str]) -> Entry:
         id=_name(row, value),
         parent=(row["parentId"] or ROOT) if "parentId" in row and row.get("id") else None,
         copied=bool(value.get("copied")),
-        time=moment(row.get("timestamp")),
+        time=checked_moment(row.get("timestamp")),
     )
     if row["type"] == "compaction":
         first = row.get("firstKeptEntryId") or value.get("kept_from")

@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 
-from pipelines.landing.message_parts import call_of, first, part_of, reasoning_of, result_of, said_by_tool, text, unpacked, word
+from pipelines.landing.message_parts import call_of, part_of, reasoning_of, result_of, said_by_tool, word
 from pipelines.landing.provider_tools import tool_as_message
+from pipelines.landing.shapes import first, text, unpacked
 
 ROLES = {
     "model": "assistant",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.landing.message_parts import first, unpacked
+from pipelines.landing.shapes import first, unpacked
 
 
 def tools_of(value: Any) -> list[Any] | None:

@@ -24,10 +24,11 @@ import orjson
 
 from pipelines.landing import gemini_parts
 from pipelines.landing.conversation_tree import Node, bundle_of
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, merged, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import checked_moment, moment
 
 MESSAGES = ("user", "assistant", "tool_result")
 AGES_AGO = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)
@@ -130,7 +131,7 @@ def _facts(value: Any) -> Facts:
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         raise BadPieceError("wrong_shape", "no object with a type")
     logged = value.get("timestamp")
-    time = utc(logged) if isinstance(logged, str) else None
+    time = checked_moment(logged)
     kind, uuid, session = value["type"], value.get("uuid"), value.get("sessionId")
     if not isinstance(uuid, str) or not uuid or not isinstance(session, str) or not session:
         if kind in MESSAGES:
@@ -151,4 +152,4 @@ def _facts(value: Any) -> Facts:
 
 def _time(record: StoredRecord) -> datetime.datetime | None:
     logged = record.value.get("timestamp")
-    return utc(logged) if isinstance(logged, str) else None
+    return moment(logged)

@@ -13,11 +13,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from pipelines.landing.decoding import BadPieceError, Facts, utc
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import GIVES, Bundle, Piece, Spelled, StoredRecord, call_entry, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.moments import utc
 from pipelines.landing.pieces import quick
+from pipelines.landing.shapes import count, mapping
 from pipelines.landing.stitching import LoggedCall, attempt_of, chains, shared_by_all
 
 
@@ -253,7 +255,7 @@ def _order(record: StoredRecord) -> tuple[Any, ...]:
 
 def _call(record: StoredRecord) -> LoggedCall:
     value, turns = record.value, record.spelled.turns
-    usage = value.get("usage") or {}
+    usage = mapping(value.get("usage"))
     response = value.get("response")
     entry = call_entry(
         call_id=value["call_id"],
@@ -272,6 +274,6 @@ def _call(record: StoredRecord) -> LoggedCall:
         tools=record.spelled.tools,
         started_at=utc(value["started_at"]),
         ended_at=utc(value.get("ended_at") or value["started_at"]),
-        num_prompt_tokens=usage.get("prompt_tokens"),
-        num_reply_tokens=usage.get("completion_tokens"),
+        num_prompt_tokens=count(usage.get("prompt_tokens")),
+        num_reply_tokens=count(usage.get("completion_tokens")),
     )

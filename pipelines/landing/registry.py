@@ -14,6 +14,25 @@ into tests/landing/. What a parser must hold:
 - only what the logged policy wrote is `sampled`: no simulated users, demonstrations, tool output, repeated prefixes.
 - a missing outcome, model or time is None, never a guess; a harness fault is `fault`, never an outcome of 0.
 - when the meaning of a stored record changes, raise `parser_version`.
+
+What many formats share, to be used and not written again:
+
+| to read | use |
+|---|---|
+| one value whose type nobody promises: text, name, count, cost, packed JSON; to refuse a record | shapes.py |
+| a time in any writing | moments.py (`checked_moment` at landing, `moment` behind it) |
+| a line each, a list, a whole file or its items, records deep inside, a stream of events | jsonl.py, json_array.py, document.py, nested.py, sse.py |
+| lines whose session only the file names | session_lines.py |
+| Anthropic's content blocks, and a coding agent's that look like them; a stream of them | content_blocks.py; message_events.py |
+| items of OpenAI's Responses API | response_items.py |
+| chunks of an OpenAI chat stream | chat_chunks.py |
+| Gemini's parts | gemini_parts.py |
+| messages of a provider that nothing names (traces), their parts and tools | provider_messages.py, message_parts.py, provider_tools.py |
+| spans of a trace | spans.py, span_attributes.py, span_attempts.py |
+| single calls to a model, each repeating the prompt before it | calls.py (with roots.py and stitching.py) |
+| messages that name the one before them, where going back makes a branch | conversation_tree.py |
+| a row of entries where a summary may take the place of earlier ones | entries.py |
+| examples that nobody sampled | demonstrations.py |
 """
 
 from __future__ import annotations

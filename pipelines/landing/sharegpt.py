@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.landing.calls import as_json, careful
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.demonstrations import Variants, bundle_of, checked, spelled
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.json_array import split_array
 from pipelines.landing.jsonl import split_lines
+from pipelines.landing.shapes import careful, unpacked
 
 _ROLES = {
     "human": "user",
@@ -91,7 +91,7 @@ def _facts(value: Any) -> Facts:
 
 
 def _tools(value: dict[str, Any]) -> list[Any] | None:
-    tools = as_json(value.get("tools"))
+    tools = unpacked(value.get("tools"))
     return tools if isinstance(tools, list) and tools else None
 
 
@@ -168,7 +168,7 @@ def _parts_messages(messages: Any) -> list[dict[str, Any]]:
 
 def _called(said: Any) -> list[dict[str, Any]]:
     """The calls that a JSON string holds; none where it is no such string."""
-    held = as_json(said)
+    held = unpacked(said)
     calls = held if isinstance(held, list) else [held]
     if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
         return []
@@ -183,7 +183,7 @@ def _results(said: str, before: dict[str, Any]) -> list[dict[str, Any]]:
 
     Calls have no ids in such sets; they get those of their results where names agree one by one.
     """
-    held, calls = as_json(said), before.get("tool_calls") or []
+    held, calls = unpacked(said), before.get("tool_calls") or []
     if not isinstance(held, list) or len(held) != len(calls):
         return [{"role": "tool", "content": said}]
     if not all(isinstance(one, dict) and isinstance(one.get("content"), str) for one in held):

@@ -60,7 +60,7 @@ class _Trace:
             if one.span.kind == "call" and one.span.span_id in self.chain_of:
                 continue
             ref = (roots[0].ref if len(roots) == 1 else None) if one.span.kind == "trace" else self._stands_for(one.span)
-            left.update({record.record_id: (ref, "view") for record in one.records})
+            left.update({record.record_id: (ref, "duplicate_view") for record in one.records})
         for older, newer in self.superseded:
             standing = self.chain_of.get(newer.span.span_id)
             ref = standing.ref if standing is not None else self._stands_for(newer.span)

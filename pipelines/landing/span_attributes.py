@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipelines.landing.decoding import BadPieceError
-from pipelines.landing.message_parts import call_of, first, text, unpacked
+from pipelines.landing.message_parts import call_of
+from pipelines.landing.moments import checked_moment
 from pipelines.landing.provider_messages import UnreadableMessagesError, answers_of, messages_of
 from pipelines.landing.provider_tools import tool_list, tools_of
-from pipelines.landing.spans import Kind, Span, fault_of, moment, name_or_none, whole_number
+from pipelines.landing.shapes import counted, first, text, unpacked
+from pipelines.landing.spans import Kind, Span, fault_of
 
 Attributes = dict[str, Any]
 Chat = tuple[list[dict[str, Any]], list[dict[str, Any]]]
@@ -83,15 +85,15 @@ def span_of(
         parent_id=parent_id or None,
         name=text(first(said, "gen_ai.agent.name", "agent.name", "agent_name")) or name if kind == "agent" else name,
         kind=kind,
-        started_at=moment(started_at),
-        ended_at=moment(ended_at),
+        started_at=checked_moment(started_at),
+        ended_at=checked_moment(ended_at),
         request=request,
         answers=answers,
         tools=tools_said(said) if kind == "call" else None,
-        model=name_or_none(
+        model=text(
             first(said, "gen_ai.response.model", "ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
         ),
-        num_prompt_tokens=whole_number(
+        num_prompt_tokens=counted(
             first(
                 said,
                 "gen_ai.usage.input_tokens",
@@ -101,7 +103,7 @@ def span_of(
                 "ai.usage.inputTokens",
             )
         ),
-        num_reply_tokens=whole_number(
+        num_reply_tokens=counted(
             first(
                 said,
                 "gen_ai.usage.output_tokens",
@@ -113,8 +115,8 @@ def span_of(
         ),
         cost_usd=_cost(said),
         fault=fault_of(error, kind) if failed else None,
-        tool_name=name_or_none(first(said, "gen_ai.tool.name", "tool.name", "ai.toolCall.name")),
-        tool_call_id=name_or_none(first(said, "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "tool.id")),
+        tool_name=text(first(said, "gen_ai.tool.name", "tool.name", "ai.toolCall.name")),
+        tool_call_id=text(first(said, "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "tool.id")),
         tool_arguments=unpacked(first(said, "gen_ai.tool.call.arguments", "ai.toolCall.args", "input.value", "tool_arguments"))
         if kind == "tool"
         else None,

@@ -11,14 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipelines.landing.decoding import BadPieceError, utc
+from pipelines.landing.decoding import BadPieceError
 from pipelines.landing.format import Spelled, StoredRecord, uniform
+from pipelines.landing.shapes import check_turns
 
 Kind = Literal["call", "agent", "tool", "other", "trace"]
 """`trace`: what is said about the whole trace."""
-
-_UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
-"""From which magnitude on a number of time is in which unit: nanoseconds, microseconds, milliseconds; else seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +92,7 @@ def readable(read: Callable[[Any], Span], value: Any, advice: str) -> Span:
     """
     try:
         span = read(value)
-        spelled_of(span)
+        check_turns(spelled_of(span).turns)
     except BadPieceError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
@@ -102,30 +100,6 @@ def readable(read: Callable[[Any], Span], value: Any, advice: str) -> Span:
     if span.kind == "call" and not span.request and not span.answers and span.fault is None:
         raise BadPieceError("wrong_shape", f"call {span.span_id} has neither input nor output: {advice}")
     return span
-
-
-def moment(value: Any) -> datetime.datetime | None:
-    """A time as exporters write it: ISO 8601, seconds to nanoseconds as number or digits, [seconds, nanoseconds], None.
-
-    Raises BadPieceError where it is none of these.
-    """
-    if value is None or value in ("", 0, "0"):
-        return None
-    if isinstance(value, dict) and "seconds" in value:
-        value = [value["seconds"], value.get("nanos") or 0]
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, (int, float)) for part in value):
-        value = value[0] + value[1] / 1e9
-    if isinstance(value, str):
-        if not value.isdigit():
-            return utc(value)
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadPieceError("wrong_shape", f"{str(value)[:40]!r} is no time")
-    unit = next((unit for least, unit in _UNITS if value >= least), 1.0)
-    try:
-        return datetime.datetime.fromtimestamp(value / unit, datetime.UTC)
-    except (ValueError, OverflowError, OSError):
-        raise BadPieceError("wrong_shape", f"{str(value)[:40]} is no time") from None
 
 
 def fault_of(message: Any, kind: Kind) -> str:
@@ -136,15 +110,3 @@ def fault_of(message: Any, kind: Kind) -> str:
     if "timeout" in said or "timed out" in said:
         return "timeout"
     return "model_error" if kind == "call" else "harness_error"
-
-
-def whole_number(value: Any) -> int | None:
-    """A count, which some exporters write as a string."""
-    if isinstance(value, str) and value.isdigit():
-        return int(value)
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
-
-
-def name_or_none(value: Any) -> str | None:
-    """A name or id: a string that is not empty."""
-    return value if isinstance(value, str) and value else None

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.landing.format import Attempt, call_entry
+from pipelines.landing.shapes import total
 
 
 @dataclass(kw_only=True)
@@ -177,9 +178,9 @@ def attempt_of(chain: Chain, *, first_is_whole: bool = False, **facts: Any) -> A
         "link": chain.link,
         "num_shared_turns": chain.num_shared_turns,
         "num_gaps": num_gaps,
-        "num_prompt_tokens": _total([call.num_prompt_tokens for call in chain.own]),
-        "num_reply_tokens": _total([call.num_reply_tokens for call in chain.own]),
-        "cost_usd": _total([call.cost_usd for call in chain.own]),
+        "num_prompt_tokens": total([call.num_prompt_tokens for call in chain.own]),
+        "num_reply_tokens": total([call.num_reply_tokens for call in chain.own]),
+        "cost_usd": total([call.cost_usd for call in chain.own]),
     }
     return Attempt(**{**told, **facts})
 
@@ -333,8 +334,3 @@ def _sampled(number: int, call: LoggedCall, turn: dict[str, Any]) -> dict[str, A
 def _ref(call: LoggedCall, *, unique: bool) -> str:
     """By its vendor's id where no other call of the bundle has the same."""
     return f"{call.call_id if call.call_id and unique else call.record_ids[0]}/{call.choice}"
-
-
-def _total(counts: Sequence[Any]) -> Any:
-    """None where any of them is missing: a sum over some calls is no sum."""
-    return None if not counts or any(count is None for count in counts) else sum(counts)

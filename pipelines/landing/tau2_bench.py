@@ -24,8 +24,9 @@ from pipelines.landing.decoding import BadPieceError, Facts, decode
 from pipelines.landing.document import split_document, split_items
 from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, call_entry, uniform
 from pipelines.landing.head import BOM, Head
+from pipelines.landing.moments import moment
 from pipelines.landing.opening import read_log
-from pipelines.landing.shapes import check, count, mapping, moment, named, number, objects, readable, text, total
+from pipelines.landing.shapes import check, count, mapping, named, number, objects, readable, text, total
 from pipelines.landing.stitching import shared_by_all
 
 FAULTY_ENDS = {

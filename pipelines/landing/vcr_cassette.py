@@ -18,13 +18,15 @@ from typing import Any
 import yaml
 
 from pipelines.landing import anthropic_messages, openai_chat, openai_responses
-from pipelines.landing.calls import Call, as_json, bundle_of, careful, conversation_of, facts_of, has_messages, moment, spelled
+from pipelines.landing.calls import Call, bundle_of, conversation_of, facts_of, has_messages, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_items
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
+from pipelines.landing.moments import moment
 from pipelines.landing.opening import read_log
 from pipelines.landing.pieces import bad, made
+from pipelines.landing.shapes import careful, unpacked
 
 _KEYS = ("interactions", "http_interactions")
 _BEGINS = re.compile(rb"^(http_)?interactions:[ \t]*\r?$", re.MULTILINE)
@@ -165,7 +167,7 @@ def _body(message: dict[str, Any]) -> Any:
         except (OSError, EOFError, zlib.error):
             raise BadPieceError("wrong_shape", "a body that cannot be unpacked") from None
         body = body.decode("utf-8", "replace")
-    return as_json(_plain(body).strip()) if isinstance(body, str) else _plain(body)
+    return unpacked(_plain(body).strip()) if isinstance(body, str) else _plain(body)
 
 
 def _status(response: dict[str, Any]) -> Any:

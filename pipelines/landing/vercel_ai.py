@@ -14,11 +14,11 @@ from typing import Any
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.message_parts import first
 from pipelines.landing.nested import split_nested
+from pipelines.landing.shapes import first, text
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import span_of
-from pipelines.landing.spans import Span, logged, name_or_none, readable, spelled_of
+from pipelines.landing.spans import Span, logged, readable, spelled_of
 
 ADVICE = "telemetry must record them (recordInputs and recordOutputs of experimental_telemetry)"
 _ERROR = 2
@@ -62,7 +62,7 @@ def _ids(value: Any) -> tuple[str, str] | None:
     context = first(value, "spanContext", "_spanContext") if isinstance(value, dict) else None
     if not isinstance(context, dict):
         return None
-    trace_id, span_id = name_or_none(context.get("traceId")), name_or_none(context.get("spanId"))
+    trace_id, span_id = text(context.get("traceId")), text(context.get("spanId"))
     return None if trace_id is None or span_id is None else (trace_id, span_id)
 
 
@@ -78,7 +78,7 @@ def _span(value: Any) -> Span:
     return span_of(
         span_id=ids[1],
         trace_id=ids[0],
-        parent_id=name_or_none(parent.get("spanId") if isinstance(parent, dict) else value.get("parentSpanId")),
+        parent_id=text(parent.get("spanId") if isinstance(parent, dict) else value.get("parentSpanId")),
         name=str(attributes.get("ai.telemetry.functionId") or value.get("name") or ""),
         attributes=attributes,
         events=value["events"] if isinstance(value.get("events"), list) else [],

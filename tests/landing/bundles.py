@@ -14,6 +14,7 @@ from pipelines.ids import Identity
 from pipelines.landing.format import Attempt, BadRecord, Bundle, LogFormat, SourceRecord, StoredRecord
 from pipelines.landing.head import Head
 from pipelines.landing.spelling import with_identities
+from pipelines.reasons import DUPLICATE_KINDS, FAULTS, LINKS, SKIP_REASONS
 from tests.landing.lines import line
 
 IDENTITY = Identity(b"identity of the tests")
@@ -35,21 +36,22 @@ class Read:
         return Counter(kind for bundle in self.bundles.values() for _, kind in bundle.left.values())
 
 
-def read(format: LogFormat, paths: Iterable[Path]) -> Read:
-    """All files together; checks that every record has exactly one place. A record is named by its content."""
+def read(format: LogFormat, paths: Iterable[Path], *, any_name: bool = False) -> Read:
+    """All files together, those that are not of the format refused unless `any_name`; checks that every record has exactly one place. A record is named by its content."""
     found = Read()
     stored: dict[str, dict[str, StoredRecord]] = defaultdict(dict)
     for path in paths:
         head = Head(path)
         if head.is_empty:
             continue
-        if not format.detect(head):
+        if not any_name and not format.detect(head):
             found.refused.append(path)
             continue
         for piece in format.split(path):
             if isinstance(piece, BadRecord):
                 found.bad.append(piece)
             elif isinstance(piece, SourceRecord):
+                assert piece.skip_reason is None or piece.skip_reason in SKIP_REASONS
                 if piece.skip_reason is not None:
                     found.skipped[piece.skip_reason] += 1
                     continue
@@ -67,17 +69,22 @@ def read(format: LogFormat, paths: Iterable[Path]) -> Read:
 
 def bundle_of(format: LogFormat, records: Sequence[StoredRecord]) -> Bundle:
     bundle = format.attempts(records)
+    assert format.attempts(list(records)[::-1]) == bundle
     placed = [record_id for attempt in bundle.attempts for record_id in attempt.record_ids]
-    assert len(placed) == len(set(placed))
     assert not set(placed) & bundle.left.keys()
     assert {*placed, *bundle.left} == {record.record_id for record in records}
     refs = {attempt.ref for attempt in bundle.attempts}
     assert len(refs) == len(bundle.attempts)
     assert {attempt.parent_ref for attempt in bundle.attempts} <= {*refs, None}
+    for ref, kind in bundle.left.values():
+        assert kind in DUPLICATE_KINDS and (ref is None or ref in refs)
     for attempt in bundle.attempts:
-        assert attempt.parent_ref != attempt.ref
+        assert attempt.record_ids and attempt.parent_ref != attempt.ref
+        assert attempt.link in (None, *LINKS) and attempt.fault in (None, *FAULTS)
+        assert all(turn.get("id") for turn in attempt.turns)
+        assert not any(turn["sampled"] for turn in attempt.turns[: attempt.num_shared_turns])
         calls = {turn["call"] for turn in attempt.turns if turn["sampled"]}
-        assert calls == set(range(len(attempt.calls)))
+        assert calls <= set(range(len(attempt.calls)))
         assert all(turn["role"] == "assistant" for turn in attempt.turns if turn["sampled"])
     return bundle
 
@@ -85,6 +92,36 @@ def bundle_of(format: LogFormat, records: Sequence[StoredRecord]) -> Bundle:
 def roles(attempt: Attempt) -> str:
     """First letters of the turns' roles; capital where sampled."""
     return "".join(turn["role"][0].upper() if turn["sampled"] else turn["role"][0] for turn in attempt.turns)
+
+
+def told(attempt: Attempt) -> list[tuple[str, bool, object]]:
+    """Role, sampled and content of each turn."""
+    return [(turn["role"], turn["sampled"], turn["content"]) for turn in attempt.turns]
+
+
+def attempts_of(format: LogFormat, *paths: Path) -> dict[str, list[Attempt]]:
+    """Attempts by the bundle's ref; bad pieces are not expected."""
+    found = read(format, paths, any_name=True)
+    assert not found.bad
+    return {ref: bundle.attempts for ref, bundle in found.bundles.items()}
+
+
+def one(format: LogFormat, *paths: Path) -> Attempt:
+    """The only attempt of some files."""
+    (attempts,) = attempts_of(format, *paths).values()
+    (attempt,) = attempts
+    return attempt
+
+
+def records_of(format: LogFormat, *paths: Path) -> list[SourceRecord]:
+    """The records of some files; bad pieces are not expected."""
+    pieces = [piece for path in paths for piece in format.split(path)]
+    assert all(isinstance(piece, SourceRecord) for piece in pieces), pieces
+    return [piece for piece in pieces if isinstance(piece, SourceRecord)]
+
+
+def bad_of(format: LogFormat, path: Path) -> list[BadRecord]:
+    return [piece for piece in format.split(path) if isinstance(piece, BadRecord)]
 
 
 ODD: list[Any] = [

@@ -75,3 +75,12 @@ def test_real_logs_are_claimed_by_the_right_format_and_by_one(shared_logs: Path)
         if not claimed <= allowed or len(claimed) > 1:
             wrong.append((str(path.relative_to(shared_logs)), sorted(claimed)))
     assert wrong == []
+
+
+@pytest.mark.parametrize(("name", "content"), FILES)
+def test_the_text_of_a_record_is_that_of_its_value(tmp_path: Path, name: str | None, content: bytes) -> None:
+    """Landing stores the text where nothing is redacted, and stage 2 reads it as the value."""
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    for piece in registry.by_name(name).split(path) if name else ():
+        assert not isinstance(piece, SourceRecord) or piece.text is None or decode(piece.text)[0] == piece.value

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipelines.landing.cursor_cli import CursorCli
+from tests.landing.bundles import attempts_of, bad_of, one, told
 from tests.landing.lines import line, write_lines
-from tests.landing.reading import attempts_of, bad_of, one, told
 
 FORMAT = CursorCli()
 FOLDERS = {"cursor_cli"}

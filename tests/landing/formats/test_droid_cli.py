@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipelines.landing.droid_cli import DroidCli
+from tests.landing.bundles import attempts_of, bad_of, one, told
 from tests.landing.lines import line, write_lines
-from tests.landing.reading import attempts_of, bad_of, one, told
 
 FORMAT = DroidCli()
 FOLDERS = {"droid_cli"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.landing.hermes import Hermes
-from tests.landing.reading import attempts_of, bad_of, one, told
+from tests.landing.bundles import attempts_of, bad_of, one, told
 
 FORMAT = Hermes()
 FOLDERS = {"hermes"}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipelines.landing.kimi_cli import KimiCli
+from tests.landing.bundles import attempts_of, bad_of, one, records_of, told
 from tests.landing.lines import line, write_lines
-from tests.landing.reading import attempts_of, bad_of, one, records_of, told
 
 FORMAT = KimiCli()
 FOLDERS = {"kimi_cli"}

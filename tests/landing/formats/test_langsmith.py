@@ -200,7 +200,7 @@ def test_a_run_of_another_shape_is_refused(tmp_path: Path, changes: dict[str, An
 
 def test_a_patch_without_its_run_is_left() -> None:
     bundle = FORMAT.attempts(stored(FORMAT, PATCH))
-    assert (bundle.attempts, bundle.left) == ([], {"rec-0": (None, "view")})
+    assert (bundle.attempts, bundle.left) == ([], {"rec-0": (None, "duplicate_view")})
 
 
 def test_the_real_files(shared_logs: Path) -> None:

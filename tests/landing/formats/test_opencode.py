@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.landing.opencode import OpenCode
-from tests.landing.reading import attempts_of, bad_of, one, told
+from tests.landing.bundles import attempts_of, bad_of, one, told
 
 FORMAT = OpenCode()
 FOLDERS = {"opencode"}

@@ -10,8 +10,8 @@ import pytest
 
 from pipelines.landing import registry
 from pipelines.landing.openhands import OpenHands
+from tests.landing.bundles import attempts_of, bad_of, one, told
 from tests.landing.lines import line, write_lines
-from tests.landing.reading import attempts_of, bad_of, one, told
 
 FORMAT = OpenHands()
 FOLDERS = {"openhands", "openhands_litellm_completions"}

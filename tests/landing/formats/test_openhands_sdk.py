@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipelines.landing.openhands_sdk import OpenHandsSdk
+from tests.landing.bundles import attempts_of, bad_of, one, records_of, told
 from tests.landing.lines import line, write_lines
-from tests.landing.reading import attempts_of, bad_of, one, records_of, told
 
 FORMAT = OpenHandsSdk()
 FOLDERS = {"openhands"}

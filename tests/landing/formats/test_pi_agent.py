@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipelines.landing.pi_agent import PiAgent
+from tests.landing.bundles import attempts_of, bad_of, one, records_of, told
 from tests.landing.lines import line, write_lines
-from tests.landing.reading import attempts_of, bad_of, one, records_of, told
 
 FORMAT = PiAgent()
 FOLDERS = {"pi_agent"}
