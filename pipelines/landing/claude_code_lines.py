@@ -65,7 +65,7 @@ class Line:
 
 
 @dataclass(kw_only=True)
-class Session:
+class Conversation:
     """Lines, and the messages that they make up."""
 
     lines: list[Line]

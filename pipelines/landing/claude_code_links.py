@@ -7,14 +7,14 @@ from typing import Any
 
 import orjson
 
-from pipelines.landing.claude_code_lines import SIDE, Line, Session, message_before
+from pipelines.landing.claude_code_lines import SIDE, Conversation, Line, message_before
 from pipelines.landing.conversation_tree import Node
 from pipelines.landing.format import text_of
 
 AGENT_TOOLS = ("Task", "Agent")
 
 
-def connect(session: Session) -> None:
+def connect(session: Conversation) -> None:
     """Parents of nodes; for those that begin a tree, what they come from."""
     started = _started(session)
     by_uuid: dict[str, Line] = {}
@@ -45,7 +45,7 @@ def connect(session: Session) -> None:
         _keep_segment(session, node, first, by_uuid)
 
 
-def _keep_segment(session: Session, node: Node, first: Line, by_uuid: dict[str, Line]) -> None:
+def _keep_segment(session: Conversation, node: Node, first: Line, by_uuid: dict[str, Line]) -> None:
     """A compaction may keep the last messages as they were: they follow the summary (or go before it, where they hang on the
     boundary itself) and are not logged again."""
     boundary = first.parent
@@ -100,7 +100,7 @@ def _compaction(first: Line, by_uuid: dict[str, Line]) -> tuple[bool, Line | Non
     return False, None
 
 
-def _started(session: Session) -> dict[str, str]:
+def _started(session: Conversation) -> dict[str, str]:
     """Subagent -> the tool call that started it, where a line says so."""
     found: dict[str, str] = {}
     for line in sorted(session.lines, key=lambda line: line.order):
@@ -116,7 +116,7 @@ def _started(session: Session) -> dict[str, str]:
 
 
 def _starter(
-    session: Session, first: Line, parent: Line | None, started: dict[str, str], asked: dict[str, list[str]]
+    session: Conversation, first: Line, parent: Line | None, started: dict[str, str], asked: dict[str, list[str]]
 ) -> tuple[str | None, str | None]:
     """The tool call that started a subagent, and the answer that made it. A call that is said to start one starts no other."""
     name = f"{SIDE} {first.uuid}" if first.thread == SIDE else first.thread
@@ -131,7 +131,7 @@ def _starter(
     return None, None if parent is None else parent.key
 
 
-def _agent_calls(session: Session) -> dict[str, list[str]]:
+def _agent_calls(session: Conversation) -> dict[str, list[str]]:
     """Prompt -> the calls of the tools that start subagents with it, the earliest first."""
     found: dict[str, list[str]] = defaultdict(list)
     for node in sorted(session.nodes.values(), key=lambda node: node.order):

@@ -11,8 +11,8 @@ from pipelines.landing.claude_code_lines import (
     AGES_AGO,
     INTERRUPTED,
     SYNTHETIC,
+    Conversation,
     Line,
-    Session,
     find_parents,
     is_api_error,
     lines_of,
@@ -25,7 +25,7 @@ from pipelines.landing.format import Bundle, StoredRecord, call_entry, merged, t
 def bundle(records: Sequence[StoredRecord]) -> Bundle:
     """The attempts of one session and its subagents."""
     lines, superseded = lines_of(records)
-    session = Session(lines=lines)
+    session = Conversation(lines=lines)
     find_parents(lines)
     _name_nodes(session)
     loose = _place_notes(session)
@@ -38,7 +38,7 @@ def bundle(records: Sequence[StoredRecord]) -> Bundle:
     return bundle_of(list(session.nodes.values()), left)
 
 
-def _name_nodes(session: Session) -> None:
+def _name_nodes(session: Conversation) -> None:
     """Lines of one message.id are one node, so are the results of its tool calls; every other message is its own."""
     messages = sorted((line for line in session.lines if line.is_message), key=lambda line: line.order)
     asked_by: dict[tuple[str, str], str] = {}
@@ -56,7 +56,7 @@ def _name_nodes(session: Session) -> None:
         session.members[line.key].append(line)
 
 
-def _place_notes(session: Session) -> list[Line]:
+def _place_notes(session: Conversation) -> list[Line]:
     """Lines about the session go with the message before them, else with the first after them; those with neither are loose."""
     after: dict[int, Line] = {}
     for line in sorted((line for line in session.lines if line.is_message), key=lambda line: line.order):
@@ -142,7 +142,7 @@ def _usage(sent: Iterable[dict[str, Any]]) -> tuple[int | None, int | None]:
     return (sum(count for count in prompt if isinstance(count, int)) if prompt[0] is not None else None), usage["output_tokens"]
 
 
-def _own_once(session: Session) -> None:
+def _own_once(session: Conversation) -> None:
     """A subagent that starts with a copy of the conversation sampled none of it: an answer is the session's own, else that
     of the agent who has it first."""
     owners: dict[str, Node] = {}

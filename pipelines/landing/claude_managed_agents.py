@@ -47,7 +47,7 @@ class ClaudeManagedAgents:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per event."""
-        session = _session(path)
+        session = _named_in(path)
         return split_lines(path, start, line, lambda value: _facts(value, session))
 
     def spell(self, value: Any) -> Spelled:
@@ -149,7 +149,7 @@ def _is_event(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and value[0].startswith(_PREFIX)
 
 
-def _session(path: Path) -> str | None:
+def _named_in(path: Path) -> str | None:
     """The session's id, else the id of the first event: either is the same however far the file has grown."""
     earliest = None
     with open_log(path) as stream:

@@ -28,7 +28,7 @@ from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, unifo
 from pipelines.landing.head import Head
 from pipelines.landing.moments import checked_moment
 from pipelines.landing.response_items import reasoning_of
-from pipelines.landing.session_lines import header, split_session, unnamed, with_session
+from pipelines.landing.session_lines import header, placed, split_placed, unnamed
 from pipelines.landing.shapes import text
 
 ENVELOPES = ("session_meta", "turn_context", "response_item", "compacted", "event_msg")
@@ -59,7 +59,7 @@ class CodexCli:
         first = header(path, _is_header)
         meta = entry(first)[1] if first else {}
         session = text(meta.get("id")) or text(meta.get("session_id")) or unnamed(path)
-        return split_session(path, start, with_session(_facts, session))
+        return split_placed(path, start, placed(_facts, session))
 
     def spell(self, value: Any) -> Spelled:
         """The turns of one row."""

@@ -25,7 +25,7 @@ from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, merged, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.moments import checked_moment
-from pipelines.landing.session_lines import header, in_order, logged_at, place_of, split_session, unnamed, with_session
+from pipelines.landing.session_lines import header, in_order, logged_at, place_of, placed, split_placed, unnamed
 from pipelines.landing.shapes import text
 
 OUTCOME_SOURCE = "session.task_complete.success (the policy's own word)"
@@ -53,7 +53,7 @@ class CopilotCli:
         """One piece per event, each with the id of its session."""
         first = header(path, lambda row: row.get("type") == "session.start" and isinstance(row.get("data"), dict))
         session = text(first["data"].get("sessionId")) if first else None
-        return split_session(path, start, with_session(_facts, session or unnamed(path)))
+        return split_placed(path, start, placed(_facts, session or unnamed(path)))
 
     def spell(self, value: Any) -> Spelled:
         """The turn of one event, if it is one."""

@@ -17,7 +17,7 @@ from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.session_lines import Places, in_order, in_place, split_placed
 from pipelines.landing.shapes import checked
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -38,7 +38,7 @@ class CursorCli:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per line."""
-        return split_session(path, start, _Reading(path))
+        return split_placed(path, start, _Reading(path))
 
     def spell(self, value: Any) -> Spelled:
         """The turns of one message."""
@@ -72,7 +72,7 @@ class _Reading:
     def __call__(self, value: Any) -> Facts:
         if not isinstance(value, dict) or not _is_line(value):
             raise BadPieceError("wrong_shape", "neither role nor message")
-        return in_session(Facts(), self.session, self.places.place(None, value), value, **self.told)
+        return in_place(Facts(), self.session, self.places.place(None, value), value, **self.told)
 
 
 def _is_line(row: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, merged, text_of, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.moments import checked_moment
-from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.session_lines import Places, in_order, in_place, split_placed
 from pipelines.landing.shapes import checked
 
 _STREAMED = {"system", "message", "tool_call", "tool_result", "completion", "error", "reasoning"}
@@ -40,7 +40,7 @@ class DroidCli:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per line."""
-        return split_session(path, start, _Reading(path))
+        return split_placed(path, start, _Reading(path))
 
     def spell(self, value: Any) -> Spelled:
         """The turns of one entry or event."""
@@ -88,7 +88,7 @@ class _Reading:
             _check_event(row)
             skip = None if row["type"] in _STREAMED else "meta"
             facts = Facts(vendor_id=None, time=time, skip_reason=skip)
-            return in_session(facts, row["session_id"], self.places.place(time, row), row, streamed=True)
+            return in_place(facts, row["session_id"], self.places.place(time, row), row, streamed=True)
         if _is_header(row):
             checked(row, callingSessionId=_OPTIONAL, callingToolUseId=_OPTIONAL)
             self.session = row["id"]
@@ -101,7 +101,7 @@ class _Reading:
         named = row["type"] in ("message", "compaction_state") or row.get("id")
         skip = "meta" if _is_header(row) or not named else None
         facts = Facts(vendor_id=row.get("id"), time=time, skip_reason=skip)
-        return in_session(facts, self.session, self.places.place(time, row), row, streamed=False, **self.caller)
+        return in_place(facts, self.session, self.places.place(time, row), row, streamed=False, **self.caller)
 
 
 def _is_header(row: dict[str, Any]) -> bool:

@@ -318,7 +318,7 @@ def merged(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:
         whole["tool_calls"] = calls
     whole["id"] = "+".join(
         str(turn["id"]) for turn in turns if turn.get("id") and (turn.get("content") or turn.get("tool_calls"))
-    )
+    ) or next((str(turn["id"]) for turn in turns if turn.get("id")), "")  # nothing but reasoning
     whole["reasoning_id"] = "+".join(str(turn["reasoning_id"]) for turn in turns if turn.get("reasoning_id")) or None
     whole.setdefault("call", None)
     return whole

@@ -26,7 +26,7 @@ from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, unifo
 from pipelines.landing.head import Head
 from pipelines.landing.moments import checked_moment
 from pipelines.landing.pieces import FactsOf
-from pipelines.landing.session_lines import header, in_order, logged_at, split_session, unnamed, with_session
+from pipelines.landing.session_lines import header, in_order, logged_at, placed, split_placed, unnamed
 from pipelines.landing.shapes import text
 
 BY_MODEL = ("gemini", "model")
@@ -52,7 +52,7 @@ class GeminiCli:
             facts = _named(whole, path)
             items = split_items(path, 0, "messages", lambda item, _: facts(item))
             return (piece for piece in items if piece.byte_start >= start)
-        return split_session(path, start, _named(header(path, _is_header), path))
+        return split_placed(path, start, _named(header(path, _is_header), path))
 
     def spell(self, value: Any) -> Spelled:
         """What one message says: a prompt, or an answer and the results of its tools."""
@@ -193,4 +193,4 @@ def _is_message(row: dict[str, Any]) -> bool:
 def _named(found: dict[str, Any], path: Path) -> FactsOf:
     """Facts of messages, which only their file's header tells the chat of."""
     session = text(found.get("sessionId")) or unnamed(path)
-    return with_session(_facts, session, name="id", project=text(found.get("projectHash")), kind=text(found.get("kind")))
+    return placed(_facts, session, name="id", project=text(found.get("projectHash")), kind=text(found.get("kind")))

@@ -22,7 +22,7 @@ from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, merged, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.moments import checked_moment
-from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.session_lines import Places, in_order, in_place, split_placed
 from pipelines.landing.shapes import checked, count, total
 
 _MAIN = "main"
@@ -55,7 +55,7 @@ class KimiCli:
         """One piece per line; the state file beside the logs is none of them."""
         if _is_state(Head(path)):
             return split_document(path, start, lambda value: Facts(skip_reason="meta"))
-        return split_session(path, start, _Reading(path))
+        return split_placed(path, start, _Reading(path))
 
     def spell(self, value: Any) -> Spelled:
         """The turn that one event is a piece of."""
@@ -100,7 +100,7 @@ class _Reading:
         _check(row)
         time = checked_moment(_time(row))
         facts = Facts(time=time, skip_reason=_skip_reason(row))
-        return in_session(facts, self.session, self.places.place(time, row), row, agent=self.agent)
+        return in_place(facts, self.session, self.places.place(time, row), row, agent=self.agent)
 
 
 def _is_state(head: Head) -> bool:

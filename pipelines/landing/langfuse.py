@@ -42,7 +42,7 @@ class Langfuse:
 
     def detect(self, head: Head) -> bool:
         """A trace beside or around its observations; else observations, traces or scores in a list, a page or lines."""
-        if isinstance(head.object.get("observations"), list) and ("trace" in head.object or _is_trace(head.object)):
+        if isinstance(head.object.get("observations"), list) and ("trace" in head.object or _is_header(head.object)):
             return True
         page = head.object.get("data")
         listed = page[:1] if isinstance(page, list) else []
@@ -103,23 +103,23 @@ def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
 def _word(item: dict[str, Any]) -> str:
     if str(item.get("type") or "").upper() in _TYPES:
         return "observation"
-    return "score" if _trace_id(item) is not None and ("dataType" in item or "data_type" in item) else "trace"
+    return "score" if _tree_id(item) is not None and ("dataType" in item or "data_type" in item) else "trace"
 
 
 def _is_row(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
-    if str(value.get("type") or "") in _TYPES and _trace_id(value) is not None:
+    if str(value.get("type") or "") in _TYPES and _tree_id(value) is not None:
         return "startTime" in value or "start_time" in value
-    return _is_trace(value) or ("value" in value and "name" in value and _word(value) == "score")
+    return _is_header(value) or ("value" in value and "name" in value and _word(value) == "score")
 
 
-def _is_trace(value: dict[str, Any]) -> bool:
+def _is_header(value: dict[str, Any]) -> bool:
     named = isinstance(value.get("id"), str) and "timestamp" in value and ("name" in value or "input" in value)
     return named and any(key in value for key in ("projectId", "project_id", "bookmarked", "public", "htmlPath"))
 
 
-def _trace_id(item: dict[str, Any]) -> str | None:
+def _tree_id(item: dict[str, Any]) -> str | None:
     return text(first(item, "traceId", "trace_id"))
 
 
@@ -127,7 +127,7 @@ def _span(value: Any) -> Span:
     if "observation" not in value:
         return _header(value)
     item = value["observation"]
-    trace_id, span_id = _trace_id(item) or (value.get("trace") or {}).get("id"), text(item.get("id"))
+    trace_id, span_id = _tree_id(item) or (value.get("trace") or {}).get("id"), text(item.get("id"))
     if not isinstance(trace_id, str) or span_id is None:
         raise BadPieceError("wrong_shape", "an observation without id and traceId")
     kind = KINDS.get(str(item.get("type")).upper(), "other")
@@ -164,7 +164,7 @@ def _header(value: dict[str, Any]) -> Span:
     """A trace's header, or a score that was exported by itself."""
     word, item = next(iter(value.items()))
     span_id = text(item.get("id"))
-    trace_id = span_id if word == "trace" else _trace_id(item)
+    trace_id = span_id if word == "trace" else _tree_id(item)
     if span_id is None or trace_id is None:
         raise BadPieceError("wrong_shape", f"a {word} without id")
     return Span(

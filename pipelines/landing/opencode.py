@@ -24,7 +24,7 @@ from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.moments import checked_moment
-from pipelines.landing.opencode_session import Message, Part, Session
+from pipelines.landing.opencode_session import Conversation, Message, Part
 from pipelines.landing.shapes import checked
 
 _PARTS = {"text", "tool", "file", "reasoning", "step-start", "step-finish", "snapshot", "patch", "agent", "subtask"}
@@ -64,7 +64,7 @@ class OpenCode:
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempts of a session; parts whose message is missing are left."""
-        session = Session()
+        session = Conversation()
         for record in sorted(records, key=lambda record: record.record_id):
             value, row, turns = record.value, record.value["row"], list(record.spelled.turns)
             if value["kind"] == "part":
@@ -72,9 +72,9 @@ class OpenCode:
             elif value["kind"] == "message":
                 session.add_message(Message(row=row, record_id=record.record_id, turns=turns))
             elif value["kind"] == "session":
-                session.add_info(row, record.record_id)
+                session.add_header(row, record.record_id)
             else:
-                session.add_info(row["info"], record.record_id)
+                session.add_header(row["info"], record.record_id)
                 for held in row["messages"]:
                     num_own = len(_message_turns(held["info"]))
                     session.add_message(Message(row=held["info"], record_id=record.record_id, turns=turns[:num_own]))
@@ -167,7 +167,7 @@ def _check_part(row: dict[str, Any]) -> None:
 
 
 def _whose(row: dict[str, Any], path: Path) -> tuple[str, str]:
-    """Session and message of a part, by itself or by where it stands."""
+    """Conversation and message of a part, by itself or by where it stands."""
     above = [parent.name for parent in path.parents]
     depth = above.index("part") if "part" in above else -1
     message = row.get("messageID") or (above[0] if depth > 0 else None)

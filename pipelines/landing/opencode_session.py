@@ -56,7 +56,7 @@ class Message:
         return (0.0 if created is None else created.timestamp()), self.row["id"]
 
 
-class Session:
+class Conversation:
     """What the files of a session say together."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Session:
         self._messages: dict[str, Message] = {}
         self._parts: dict[str, dict[str, Part]] = {}
 
-    def add_info(self, row: dict[str, Any], record_id: str) -> None:
+    def add_header(self, row: dict[str, Any], record_id: str) -> None:
         """A version of the session's own file."""
         updated = checked_moment((row.get("time") or {}).get("updated"))
         self._infos.append(((0.0 if updated is None else updated.timestamp(), record_id), row, record_id))

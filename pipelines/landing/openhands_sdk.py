@@ -22,7 +22,7 @@ from pipelines.landing.entries import Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, merged, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.moments import checked_moment
-from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.session_lines import Places, in_order, in_place, split_placed
 from pipelines.landing.shapes import checked, cost, count
 
 _FILE = re.compile(r"event-(\d+)(?:-.*)?\.json(?:\.gz)?")
@@ -67,7 +67,7 @@ class OpenHandsSdk:
             first.append(checked(value, id=str)["id"])
             return _facts(value, first[0], places, None)
 
-        return split_session(path, start, facts)
+        return split_placed(path, start, facts)
 
     def spell(self, value: Any) -> Spelled:
         """The turn that one event is a piece of."""
@@ -118,7 +118,7 @@ def _facts(value: Any, conversation: str, places: Places, number: int | None) ->
         skip = _SKIPPED.get(row["kind"], "meta")
     place = places.place(time, row)
     place = place if number is None else {**place, "tie": number}
-    return in_session(Facts(vendor_id=row["id"], time=time, skip_reason=skip), conversation, place, row)
+    return in_place(Facts(vendor_id=row["id"], time=time, skip_reason=skip), conversation, place, row)
 
 
 def _turns(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from pipelines.landing.entries import ROOT, Entry, attempts_of
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.moments import checked_moment
-from pipelines.landing.session_lines import Places, in_order, in_session, split_session
+from pipelines.landing.session_lines import Places, in_order, in_place, split_placed
 from pipelines.landing.shapes import checked, cost, count, total
 
 _CONTENT = (str, list, type(None))
@@ -47,7 +47,7 @@ class PiAgent:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per line."""
-        return split_session(path, start, _Reading(path))
+        return split_placed(path, start, _Reading(path))
 
     def spell(self, value: Any) -> Spelled:
         """The turns of one entry."""
@@ -86,7 +86,7 @@ class _Reading:
             self.session = row["id"]
             self.forked_at = time if row.get("branchedFrom") or row.get("parentSession") else None
             self.rows.append(None)
-            return in_session(Facts(time=time, skip_reason="meta"), self.session, {"at": None, "tie": 0}, row)
+            return in_place(Facts(time=time, skip_reason="meta"), self.session, {"at": None, "tie": 0}, row)
         _check(row)
         place = self.places.place(time, row)
         told: dict[str, Any] = {}
@@ -98,7 +98,7 @@ class _Reading:
         self.rows.append(_name(row, place))
         skip = "meta" if row["type"] not in ("message", *_SUMMARIES, "custom_message") and row.get("id") is None else None
         facts = Facts(vendor_id=row.get("id"), time=time, skip_reason=skip)
-        return in_session(facts, self.session, place, row, **told)
+        return in_place(facts, self.session, place, row, **told)
 
 
 def _is_header(row: dict[str, Any]) -> bool:

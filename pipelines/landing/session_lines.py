@@ -28,7 +28,7 @@ _NUM_TRIES = 64
 """At how many places of a line that is no JSON an object is looked for: a torn line may stand before it."""
 
 
-def split_session(path: Path, start: int, facts: FactsOf) -> Iterator[Piece]:
+def split_placed(path: Path, start: int, facts: FactsOf) -> Iterator[Piece]:
     """The file's pieces from byte `start` on; `facts` is made anew for each reading, since it remembers earlier lines."""
     return (piece for piece in split_lines(path, 0, 1, facts) if piece.byte_start >= start)
 
@@ -71,7 +71,7 @@ class Places:
         return {"at": self._at, "tie": of_time.setdefault(line, len(of_time))}
 
 
-def in_session(facts: Facts, session: str, place: dict[str, Any], row: Any, **told: Any) -> Facts:
+def in_place(facts: Facts, session: str, place: dict[str, Any], row: Any, **told: Any) -> Facts:
     """The facts of a line that is stored with its session and its place; `told` is what else only its file tells."""
     vendor_id = None if facts.vendor_id is None else f"{session}/{facts.vendor_id}"
     value = {"session": session, **place, **told, "row": row}
@@ -85,7 +85,7 @@ def in_session(facts: Facts, session: str, place: dict[str, Any], row: Any, **to
     )
 
 
-def with_session(facts: FactsOf, session: str, *, name: str | None = None, **told: Any) -> FactsOf:
+def placed(facts: FactsOf, session: str, *, name: str | None = None, **told: Any) -> FactsOf:
     """`facts` of bare lines, for lines that are stored with their session and their place; made anew for each reading.
 
     Lines that have the same value under the key `name` are states of one message, and have the same place. Lines that are
@@ -97,13 +97,13 @@ def with_session(facts: FactsOf, session: str, *, name: str | None = None, **tol
         found = facts(row)
         same = row if name is None or row.get(name) is None else row[name]
         place = (places if found.skip_reason is None else skipped).place(found.time, same)
-        return in_session(found, session, place, row, **told)
+        return in_place(found, session, place, row, **told)
 
     return read
 
 
 def in_order(records: Sequence[StoredRecord]) -> list[StoredRecord]:
-    """Records made by `in_session`, in the order in which they were written."""
+    """Records made by `in_place`, in the order in which they were written."""
     return sorted(records, key=place_of)
 
 

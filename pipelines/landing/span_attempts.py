@@ -26,10 +26,10 @@ OUTCOME_RANGE = (0.0, 1.0)
 
 def bundle_of(spans: Iterable[LoggedSpan]) -> Bundle:
     """The attempts of one trace."""
-    return _Trace(list(spans)).bundle()
+    return _Tree(list(spans)).bundle()
 
 
-class _Trace:
+class _Tree:
     def __init__(self, logged: Sequence[LoggedSpan]) -> None:
         self.superseded: list[tuple[LoggedSpan, LoggedSpan]] = []
         """Earlier states of a span, each with the one that counts."""

@@ -8,14 +8,14 @@ from typing import Any
 from pipelines.landing.decoding import Facts
 from pipelines.landing.format import SourceRecord
 from pipelines.landing.moments import checked_moment
-from pipelines.landing.session_lines import header, in_order, split_session, unnamed, with_session
+from pipelines.landing.session_lines import header, in_order, placed, split_placed, unnamed
 from tests.landing.formats.test_codex_cli import FORMAT
 from tests.landing.lines import line, stored, write_lines
 
 
 def values(path: Path, start: int = 0) -> list[dict[str, Any]]:
-    facts = with_session(lambda row: Facts(time=checked_moment(row.get("timestamp"))), "s1", kind="main")
-    pieces = list(split_session(path, start, facts))
+    facts = placed(lambda row: Facts(time=checked_moment(row.get("timestamp"))), "s1", kind="main")
+    pieces = list(split_placed(path, start, facts))
     assert all(isinstance(piece, SourceRecord) and piece.bundle_ref == "s1" and piece.text is None for piece in pieces)
     return [piece.value for piece in pieces if isinstance(piece, SourceRecord)]
 
