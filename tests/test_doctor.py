@@ -303,6 +303,36 @@ def test_data_files_that_are_gone_are_made_again(workspace: Workspace, undamaged
     assert doctor.digest(workspace) == undamaged
 
 
+@pytest.mark.parametrize("table", MADE)
+@pytest.mark.parametrize("damage", [cut, empty, zeros])
+def test_data_files_that_are_cut_are_set_aside_and_made_again(
+    workspace: Workspace, undamaged: dict[str, str], table: str, damage: Callable[[Path], Any]
+) -> None:
+    folder = logs(workspace)
+    take_in(workspace, folder)
+    handle = workspace.lake.handle(table)
+    assert handle is not None
+    path = Path(handle.file_uris()[0].removeprefix("file://"))
+    damage(path)
+    assert "are cut" in wrong(workspace, "damage")[0]
+    heal(workspace, folder)
+    assert doctor.digest(workspace) == undamaged
+    assert any(path.name in name for name in kept(workspace, table))
+
+
+@pytest.mark.parametrize("table", [*MADE, "identity"])
+@pytest.mark.parametrize("damage", [cut, empty, zeros])
+def test_a_torn_first_commit_is_written_anew(
+    workspace: Workspace, undamaged: dict[str, str], table: str, damage: Callable[[Path], Any]
+) -> None:
+    take_in(workspace, logs(workspace))
+    damage(commits(workspace, table)[0])
+    assert "version 0" in wrong(workspace, "damage")[0]
+    doctor.fix(workspace)
+    assert wrong(workspace, "damage") == []
+    assert doctor.digest(workspace) == undamaged  # it holds no rows
+
+
 def test_the_command_line_mends_a_lake_that_does_not_open(workspace: Workspace, undamaged: dict[str, str]) -> None:
     folder = logs(workspace)
     take_in(workspace, folder)

@@ -42,7 +42,7 @@ class Damage:
 
     table: str
     kind: str
-    """newest_commit | inner_commit | checkpoint | hint | gap | orphan | missing | unreadable"""
+    """newest_commit | first_commit | inner_commit | checkpoint | hint | gap | orphan | missing | unreadable"""
     path: Path
     detail: str
     """One line."""
@@ -72,8 +72,17 @@ def mend(lake: Lake, damage: Damage) -> str:
     folder = local_path(lake, damage.table)
     assert folder is not None and damage.can_mend
     if damage.kind == "missing":
+        for path in damage.files:
+            if path.exists():
+                _set_aside(folder, path)
         lake.drop_missing_files(damage.table)
-        return f"{damage.table}: the missing files are named no more"
+        return f"{damage.table}: the missing files are named no more" + (
+            f"; {len(damage.files)} cut one(s) lie in {_beside(folder)}" if damage.files else ""
+        )
+    if damage.kind == "first_commit":
+        _set_aside(folder, damage.path, copy=True)
+        _replace(damage.path, lake.first_commit(damage.table))
+        return f"{damage.table}: version 0 is written anew; the damaged file lies in {_beside(folder)}"
     if damage.kind == "inner_commit":
         _set_aside(folder, damage.path, copy=True)
         _replace(damage.path, _NOTHING)
@@ -133,6 +142,9 @@ class _Log:
             # the newest first: whatever a kill leaves is the beginning of a log
             files = tuple(self.commits[version] for version in newest)
             found.append(Damage(self.table, "newest_commit", self.commits[first], detail, files=files, loses_rows=True))
+        if torn and torn[0] == 0:
+            detail = f"version 0, which says what columns it has, is {self.torn[torn.pop(0)]}"
+            found.append(Damage(self.table, "first_commit", self.commits[0], detail))
         for version in torn:
             mends = self.table in MADE_AGAIN
             detail = f"version {version} is {self.torn[version]}, and later ones were built on it"
@@ -204,14 +216,24 @@ def _of_the_open_table(lake: Lake, name: str, folder: Path) -> list[Damage]:
         return [Damage(name, "unreadable", folder, f"{problem}; bring it back from a backup", can_mend=False)]
     if handle is None:
         return []
-    named = [Path(unquote(uri.removeprefix("file://"))) for uri in handle.file_uris()]
+    added = pa.table(handle.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
+    named = {folder / unquote(row["path"]): row["size_bytes"] for row in added}
     missing = [path for path in named if not path.exists()]
-    if not missing:
+    cut = [path for path, size in named.items() if path.exists() and not _is_whole(path, size)]
+    if not missing and not cut:
         return []
-    detail = f"{len(missing)} of {len(named)} data files are gone, {missing[0].name} is one; bring them back from a backup"
+    said = [f"{len(missing)} of {len(named)} data files are gone, {missing[0].name} is one"] if missing else []
+    said += [f"{len(cut)} of {len(named)} data files are cut, {cut[0].name} is one"] if cut else []
+    detail = f"{' and '.join(said)}; bring them back from a backup"
     if name in MADE_AGAIN:
         detail += ", or let their rows be made again with --fix"
-    return [Damage(name, "missing", missing[0], detail, name in MADE_AGAIN, loses_rows=True)]
+    return [Damage(name, "missing", (missing or cut)[0], detail, name in MADE_AGAIN, tuple(cut), loses_rows=True)]
+
+
+def _is_whole(path: Path, size: int) -> bool:
+    """As long as the log says, and with the mark at its end that a Parquet file has."""
+    with path.open("rb") as stream:
+        return stream.seek(0, os.SEEK_END) == size and stream.seek(-4, os.SEEK_END) >= 0 and stream.read() == b"PAR1"
 
 
 def _torn(path: Path) -> str | None:

@@ -18,6 +18,7 @@ Statistics in the Delta log outlive a delete, so only the id and day columns of 
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -281,6 +282,12 @@ class Lake:
         except (DeltaError, OSError) as problem:
             raise LakeError(f"table {spec.name} cannot get new columns: {_first_line(problem)}", table=spec.name) from problem
         return handle
+
+    def first_commit(self, name: str) -> bytes:
+        """What the first commit of a table says: its schema and settings, no rows."""
+        with tempfile.TemporaryDirectory() as folder:
+            Lake(folder)._create(TABLES[name])
+            return (Path(folder) / name / "_delta_log" / f"{0:020}.json").read_bytes()
 
     def _create(self, spec: TableSpec) -> DeltaTable:
         try:
