@@ -120,7 +120,8 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
         messages += _messages(message["role"], message.get("content"))
     tools = request.get("tools")
     call = Call(messages=messages, tools=tools if isinstance(tools, list) and tools else None, model=text(request.get("model")))
-    if isinstance(response, str) and "data:" in response:
+    streamed = isinstance(response, list) or (isinstance(response, str) and "data:" in response)
+    if isinstance(response, str) and streamed:
         response = assembled(events_of(response))
     elif isinstance(response, list):
         response = assembled(response)
@@ -133,6 +134,8 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
         raise BadPieceError("wrong_shape", "a response without content")
     *before, message = _messages("assistant", response["content"])
     call.answers = [Answer(message=message, before=before, finish_reason=text(response.get("stop_reason")))]
+    if (streamed or _STREAMED in response) and call.answers[0].finish_reason is None:
+        call.fault = "aborted"  # the stream was cut off: nobody knows what the answer would have been
     call.call_id, call.model = text(response.get("id")), text(response.get("model")) or call.model
     call.num_prompt_tokens, call.num_reply_tokens = _usage(response.get("usage"))
     return call

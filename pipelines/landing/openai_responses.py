@@ -136,6 +136,8 @@ def call_of(request: dict[str, Any], response: Any) -> Call:
     )
     if answered.get("error") or answered.get("status") in ("failed", "cancelled"):
         call.fault = "aborted" if answered.get("status") == "cancelled" else "model_error"
+    elif answered.get("status") in _GOING_ON:
+        call.fault = "aborted"  # its end was never logged
     *before, message = messages_of(answered.get("output"), role="assistant") or [None]
     if message is not None:
         why = answered.get("incomplete_details")

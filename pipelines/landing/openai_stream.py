@@ -2,7 +2,8 @@
 
 The chunks of one id are one record, put together when the file is read: a secret that the stream cut in two must stand
 in one piece when it is redacted. Streams of several calls may be mixed in one file. Chunks do not say what was asked. A
-stream that was read while it was still written is superseded by its longer state.
+stream that was read while it was still written is superseded by its longer state; one that never says how it finished was
+cut off, which is a fault.
 """
 
 from __future__ import annotations
@@ -108,4 +109,7 @@ def _piece(stream: _Stream, begin: int) -> Piece:
 
 
 def _call(value: dict[str, Any]) -> Call:
-    return call_of({}, value)
+    call = call_of({}, value)
+    if any(answer.finish_reason is None for answer in call.answers):
+        call.fault = "aborted"  # nobody knows what the answer would have been
+    return call

@@ -122,6 +122,13 @@ def test_streams_are_put_together(tmp_path: Path) -> None:
     assert [turn["role"] for turn in attempt.turns] == ["system", "user", "assistant"]
 
 
+def test_a_stream_that_was_cut_off_is_a_fault(tmp_path: Path) -> None:
+    (cut,), bad = of_text(FORMAT, tmp_path / "log", sse([event for event in events() if event["type"] != "message_delta"]))
+    assert not bad and cut.fault == "aborted"
+    (whole,), _ = of_text(FORMAT, tmp_path / "log", sse(events()))
+    assert whole.fault is None
+
+
 def test_a_stream_that_grew_is_superseded_and_a_second_one_stays_apart(tmp_path: Path) -> None:
     path = tmp_path / "log"
     values, read_to = [], 0

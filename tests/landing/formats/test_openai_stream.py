@@ -58,6 +58,13 @@ def test_chunks_are_joined_in_both_layouts(tmp_path: Path) -> None:
         assert turn["finish_reason"] == "tool_calls"
 
 
+def test_a_stream_that_was_cut_off_is_a_fault(tmp_path: Path) -> None:
+    (cut,), bad = of_text(FORMAT, tmp_path / "log", sse(stream("1")[:4]))
+    assert not bad and (cut.fault, cut.turns[0]["content"]) == ("aborted", "Looking")
+    (whole,), _ = of_text(FORMAT, tmp_path / "log", sse(stream("1")))
+    assert whole.fault is None
+
+
 def test_mixed_streams_and_choices_are_told_apart(tmp_path: Path) -> None:
     one, two = stream("1"), stream("2")
     path = write_lines(tmp_path / "log", [value for pair in zip(one, two, strict=True) for value in pair])
