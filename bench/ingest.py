@@ -142,7 +142,7 @@ def run(program: str, *arguments: str, cores: int | None = None) -> tuple[int, f
     )
     if done.returncode != 0:
         raise SystemExit(done.stderr)
-    records, wall, work = done.stdout.split()
+    records, wall, work = done.stdout.splitlines()[-1].split()  # DuckDB draws a progress bar before it
     return int(records), float(wall), float(work)
 
 
