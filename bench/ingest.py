@@ -66,7 +66,7 @@ from pipelines.workspace import Workspace
 import pipelines.landing.recorder, pipelines.landing.registry
 folder, log, redacted = sys.argv[1:]
 if redacted == "no":
-    rows.Screen.is_clean = lambda self, text: True
+    rows.BlockScreen.clean = lambda self, texts: [True] * len(texts)
 workspace = Workspace.open(folder)
 started, work = time.monotonic(), time.process_time()
 landed = land(workspace, [Path(log)])
