@@ -9,6 +9,7 @@ the walk would change nothing: it may send a clean record to the walk, never kee
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ _PLAIN = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"f": b"\f", b"b": b"\b", b"u":
 _SPACED_KEY = re.compile(rb'"\s+:')
 _HEADER_ENDS = (b'authorization"', b'cookie"', b'api-key"', b'auth-token"')
 """How the names that make a list of two strings a header end (redaction.py)."""
-_NUM_CHEAP = 200
-"""Escapes of a text that are looked at one by one, which is faster than any search for two bytes at once."""
 
 
 def searchable(text: bytes) -> bytes:
@@ -87,7 +86,10 @@ def names_header(resolved: bytes) -> bool:
 
 def has_escape(text: bytes, second: bytes) -> bool:
     """Whether a backslash stands before one of some bytes anywhere in the text."""
-    parts = text.split(b"\\", _NUM_CHEAP + 1)
-    if len(parts) > _NUM_CHEAP:
-        return any(b"\\" + second[index : index + 1] in text for index in range(len(second)))
-    return any(part[:1] in second for part in parts[1:] if part)
+    return _before(second).search(text) is not None
+
+
+@cache
+def _before(second: bytes) -> re.Pattern[bytes]:
+    """A pattern with a literal beginning, which is found faster than two bytes are by `in`."""
+    return re.compile(rb"\\[" + re.escape(second) + rb"]")
