@@ -152,6 +152,10 @@ class Rules:
         found = self._gates[0].search(text, position)
         return None if found is None else found.start()
 
+    def is_likely(self, text: bytes) -> bool:
+        """Whether the narrow gate lets a text through: true wherever a text rule matches, and rarely elsewhere."""
+        return self._gates[1].search(text) is not None
+
     def allowed(self, secret: str) -> bool:
         """Whether the allow list names it."""
         return secret in self._exact or any(pattern.fullmatch(secret) for pattern in self._patterns)

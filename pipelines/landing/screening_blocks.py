@@ -58,19 +58,22 @@ class BlockScreen:
     def _judged(self, texts: list[bytes]) -> list[bool]:
         if len(texts) < 2:
             return [self.screen.is_clean(text) for text in texts]
-        unsure = self._unsure(texts)
-        return [not doubtful or self.screen.is_clean(text) for doubtful, text in zip(unsure.tolist(), texts, strict=True)]
+        unsure, matching = self._unsure(texts)
+        return [
+            number not in matching and (not doubtful or self.screen.is_clean(texts[number]))
+            for number, doubtful in enumerate(unsure.tolist())
+        ]
 
-    def _unsure(self, texts: list[bytes]) -> npt.NDArray[np.bool_]:
-        """Which texts have to be looked at one by one."""
+    def _unsure(self, texts: list[bytes]) -> tuple[npt.NDArray[np.bool_], set[int]]:
+        """Which texts have to be looked at one by one, and the numbers of those that go to the walk at once."""
         unsure = np.zeros(len(texts), bool)
         joined = np.frombuffer(_BETWEEN.join([b"", *texts, b""]), np.uint8)
         borders = np.flatnonzero(joined == 0)
         if len(borders) != len(texts) + 1:  # a NUL byte that is no border: no JSON
-            return ~unsure
+            return ~unsure, set()
         plain = _without_escapes(joined, borders[:-1] + 1, unsure)
         if unsure.sum() > len(texts) // 2:  # texts full of JSON inside strings: nothing is gained
-            return ~np.zeros_like(unsure)
+            return ~np.zeros_like(unsure), set()
         borders = borders if plain is joined else np.flatnonzero(plain == 0)
         starts = borders[:-1] + 1
         for doubtful in np.flatnonzero(unsure).tolist():
@@ -80,8 +83,7 @@ class BlockScreen:
         for listing in np.unique(_texts_at(quotes[plain[quotes - 1] == _BRACKET], starts)).tolist():
             if names_header(plain[starts[listing] : borders[listing + 1]].tobytes()):
                 unsure[listing] = True
-        self._refuse_matches(plain.tobytes(), starts, unsure)
-        return unsure
+        return unsure, self._matching(plain.tobytes(), starts, unsure)
 
     def _refuse_keys(self, plain: Bytes, quotes: Places, starts: Places, unsure: npt.NDArray[np.bool_]) -> None:
         """Texts with a key that tells something: keys end where a colon follows a quote, and begin at the quote before."""
@@ -108,16 +110,20 @@ class BlockScreen:
             self._fine.add(name)
         return fine
 
-    def _refuse_matches(self, plain: bytes, starts: Places, unsure: npt.NDArray[np.bool_]) -> None:
-        """Texts in which a rule about texts may match."""
-        following, search = 0, self.screen.rules.first_match
+    def _matching(self, plain: bytes, starts: Places, unsure: npt.NDArray[np.bool_]) -> set[int]:
+        """Texts in which a rule about texts may match: whether one does, the walk finds out as fast as `is_clean`."""
+        matching: set[int] = set()
+        following, rules = 0, self.screen.rules
         for _ in range(_MOST_HITS):
-            if following == len(starts) or (place := search(plain, int(starts[following]) - 1)) is None:
-                return
+            if following == len(starts) or (place := rules.first_match(plain, int(starts[following]) - 1)) is None:
+                return matching
             hit = int(_texts_at(np.array([place + 1]), starts)[0])  # it may begin with the NUL before its text
-            unsure[hit] = True
             following = hit + 1
+            end = len(plain) if following == len(starts) else int(starts[following])
+            if rules.is_likely(plain[int(starts[hit]) - 1 : end]):
+                matching.add(hit)
         unsure[following:] = True
+        return matching
 
 
 def _texts_at(places: Places, starts: Places) -> Places:
