@@ -66,7 +66,7 @@ from pipelines.workspace import Workspace
 import pipelines.landing.recorder, pipelines.landing.registry
 folder, log, redacted = sys.argv[1:]
 if redacted == "no":
-    rows.Screen.is_clean = lambda self, text: True
+    rows.BlockScreen.clean = lambda self, texts: [True] * len(texts)
 workspace = Workspace.open(folder)
 started, work = time.monotonic(), time.process_time()
 landed = land(workspace, [Path(log)])
@@ -142,7 +142,7 @@ def run(program: str, *arguments: str, cores: int | None = None) -> tuple[int, f
     )
     if done.returncode != 0:
         raise SystemExit(done.stderr)
-    records, wall, work = done.stdout.split()
+    records, wall, work = done.stdout.splitlines()[-1].split()  # DuckDB draws a progress bar before it
     return int(records), float(wall), float(work)
 
 

@@ -88,8 +88,11 @@ class Workspace:
 
     def shown(self, path: Path) -> str:
         """A path as stored and printed: relative where it lies in the workspace, else absolute."""
-        resolved = path.resolve()
-        return str(resolved.relative_to(self.folder)) if resolved.is_relative_to(self.folder) else str(resolved)
+        return self.shown_real(path.resolve())
+
+    def shown_real(self, real: Path) -> str:
+        """The same of a path whose links are followed already."""
+        return str(real.relative_to(self.folder)) if real.is_relative_to(self.folder) else str(real)
 
     def rubric(self, name: str | None = None) -> tuple[str, str]:
         """Text and hash of a rubric; None: the one in force."""

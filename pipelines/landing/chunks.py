@@ -28,7 +28,7 @@ class ReadWholeError(Exception):
     from the start can count them."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Identified:
     """A record with its ids, all taken before redaction."""
 

@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 import orjson
 
 from pipelines.landing.screening import has_escape
 
 DEEPEST = 240
 """Levels of nesting that a record may have: what writes JSON here stops at 254, and a record is wrapped before it is written."""
+
+NEEDLESS = b"u/"
+"""What stands behind the backslash of escapes that need not be, or not always."""
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _LONG_NUMBER = re.compile(rb"[0-9]{17}")
@@ -71,18 +75,22 @@ def decode(raw: bytes) -> tuple[Any, bytes]:
 
 def normalised(raw: bytes) -> bytes:
     """The normalised bytes of bytes that are JSON."""
+    compact = formatted(raw)
+    return _STRING.sub(_resolved, compact) if has_escape(compact, NEEDLESS) else compact
+
+
+def formatted(raw: bytes) -> bytes:
+    """Bytes that are JSON without white space between tokens; normalised where no escape is one of NEEDLESS."""
     try:
-        compact = msgspec.json.format(raw, indent=-1)
+        return msgspec.json.format(raw, indent=-1)
     except RecursionError:
         raise BadPieceError("wrong_shape", f"nested deeper than {DEEPEST} levels") from None
-    if has_escape(compact, b"u/"):
-        return _STRING.sub(_resolved, compact)
-    return compact
 
 
 def may_be_deep(raw: bytes) -> bool:
     """Whether there are brackets enough to be nested deeper than DEEPEST."""
-    return raw.count(b"[") + raw.count(b"{") > DEEPEST
+    brackets = np.frombuffer(raw, np.uint8) | (ord("{") ^ ord("["))  # makes one of the two
+    return int(np.count_nonzero(brackets == ord("{"))) > DEEPEST
 
 
 def refuse_deep(value: Any) -> None:

@@ -126,7 +126,7 @@ class Landing:
 
     def file(self, file: SourceFile, format: LogFormat, advance: Callable[[int], None]) -> None:
         """Read one file, chunk by chunk."""
-        shown = self._shown(file.path)
+        shown = self._shown(file.real)
         self._batch.recognised.append(self._unknown_id(shown))
         app_id = offsets.app_id(self.workspace.identity, shown)
         started = self._sequences[1].get(app_id, 0)
@@ -150,7 +150,7 @@ class Landing:
 
     def unknown(self, file: SourceFile) -> None:
         """One quarantine row for a file that no format recognises."""
-        shown = self._shown(file.path)
+        shown = self._shown(file.real)
         with file.path.open("rb") as stream:
             head = stream.read(2 * RAW_LIMIT)
         binary = b"\0" in head
@@ -195,9 +195,9 @@ class Landing:
         self.unchanged += num_chunks == 0 and not anew
         self._flush_if_full()
 
-    def _shown(self, path: Path) -> str:
+    def _shown(self, real: Path) -> str:
         """The path as stored; names of files need not be UTF-8, text in the lake must."""
-        return self.workspace.shown(path).encode("utf-8", "backslashreplace").decode()
+        return self.workspace.shown_real(real).encode("utf-8", "backslashreplace").decode()
 
     def _unknown_id(self, shown: str) -> str:
         return self.workspace.identity.of("record", "unknown", shown)

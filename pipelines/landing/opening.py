@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,9 @@ class _Unpacked(io.RawIOBase):
 
 def open_log(path: Path) -> io.BufferedReader:
     """The file for reading, at its start. Raises OSError where it cannot be read (gzip.BadGzipFile is one)."""
-    stream = io.BufferedReader(io.FileIO(path), BLOCK)
+    file = io.FileIO(path)
+    # a small file gets a small buffer: to make a large one costs more than to read the file
+    stream = io.BufferedReader(file, min(BLOCK, max(os.fstat(file.fileno()).st_size + 1, 1 << 13)))
     try:
         packed = stream.read(2) == GZIP
         stream.seek(0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.ids import canonical_json
-from pipelines.landing.decoding import BadPieceError, Facts, decode, may_be_deep, normalised
+from pipelines.landing.decoding import NEEDLESS, BadPieceError, Facts, decode, formatted, may_be_deep, normalised
 from pipelines.landing.format import BadRecord, SourceRecord
 from pipelines.landing.screening import has_escape
 
@@ -86,10 +86,12 @@ def quick(raw: bytes, line: int, begin: int, facts: Callable[[bytes], Facts | No
             return None
         if not raw.isascii():
             raw.decode()
-        content = normalised(raw)
+        content = formatted(raw)
+        if has_escape(content, NEEDLESS):
+            content = normalised(content)
+            if has_escape(content, b"u") and b"\\ud" in content.lower():
+                return None
     except ValueError:
-        return None
-    if has_escape(content, b"u") and b"\\ud" in content.lower():
         return None
     made = object.__new__(QuickRecord)
     made.__dict__.update(

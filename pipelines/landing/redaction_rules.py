@@ -147,6 +147,15 @@ class Rules:
             return False
         return bool(_HIDING.search(text)) or any(next(rule.spans(text), None) is not None for rule in self.texts)
 
+    def first_match(self, text: bytes, position: int) -> int | None:
+        """Where behind a position a text rule may match first, or an escape hides something; None where none does."""
+        found = self._gates[0].search(text, position)
+        return None if found is None else found.start()
+
+    def is_likely(self, text: bytes) -> bool:
+        """Whether the narrow gate lets a text through: true wherever a text rule matches, and rarely elsewhere."""
+        return self._gates[1].search(text) is not None
+
     def allowed(self, secret: str) -> bool:
         """Whether the allow list names it."""
         return secret in self._exact or any(pattern.fullmatch(secret) for pattern in self._patterns)
@@ -174,6 +183,7 @@ class Rules:
         ]
         options = re2.Options()
         options.max_mem = 64 << 20
+        options.never_capture = True
         return re2.compile("|".join(f"(?:{pattern})" for pattern in (_ESCAPED, *patterns)).encode(), options)
 
     @cached_property

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.doors.engine import tokenizer_file
 from pipelines.doors.tokenizer import Spelling, spelling_of
 from pipelines.landing.chunks import Identified
 from pipelines.landing.decoding import exact, written
-from pipelines.landing.format import BadRecord, LogFormat
+from pipelines.landing.format import BadRecord, LogFormat, SourceRecord
 from pipelines.landing.redacted_tokens import with_token_ids
 from pipelines.landing.redaction import Redactor, dumped
 from pipelines.landing.redaction_rules import rules_of
 from pipelines.landing.screening import Screen
+from pipelines.landing.screening_blocks import BlockScreen
 from pipelines.landing.spelling import identities
 from pipelines.schemas import QUARANTINE, RECORDS
 from pipelines.workspace import Workspace
@@ -28,7 +30,7 @@ RAW_LIMIT = 1 << 16
 """Characters of a bad piece that quarantine keeps; file and offsets name the rest."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Found:
     """A record or bad piece with its file; `format` None where no format recognises that."""
 
@@ -69,37 +71,49 @@ class RowMaker:
         self.workspace, self.day = workspace, day
         self.now = datetime.datetime.now(datetime.UTC)
         self.rules = rules_of(workspace)
-        self.screen = Screen(self.rules)
+        self.screen = BlockScreen(Screen(self.rules))
         self._stored: dict[str, str] = {}
 
     def records(self, found: Mapping[str, Found]) -> Rows:
         """Rows of landing/records."""
-        columns: dict[str, list[Any]] = {name: [] for name in RECORDS.schema.names}
+        pieces = [one.piece for one in found.values()]
+        records = [piece.record for piece in pieces if isinstance(piece, Identified)]
+        formats = [one.format for one in found.values() if one.format is not None]
+        raws: list[bytes | str | None] = [record.text for record in records]
+        spelled: list[str | None] = [None] * len(raws)
         redactions: dict[int, Counter[str]] = {}
-        add = {name: column.append for name, column in columns.items()}
-        for number, (record_id, one) in enumerate(found.items()):
-            identified, format = one.piece, one.format
-            assert isinstance(identified, Identified) and format is not None
-            record, redactor = identified.record, self._redactor()
-            raw, spelled = self._redacted(redactor, identified, format)
-            add["record_id"](record_id)
-            add["content_id"](identified.content_id)
-            add["bundle_key"](identified.bundle_key)
-            add["day"](self.day if record.time is None else record.time.date().isoformat())
-            add["format"](format.name)
-            add["parser_version"](format.parser_version)
-            add["skip_reason"](record.skip_reason)
-            add["raw"](raw)
-            add["identities"](spelled)
-            add["rules"](self.rules.hash)
-            add["source"](self._name(one.shown))
-            add["line"](record.line)
-            add["byte_start"](record.byte_start)
-            add["byte_end"](record.byte_end)
-            add["landed_at"](self.now)
+        for number in self._doubtful(raws):
+            redactor = self._redactor()
+            raws[number], spelled[number] = self._redacted(redactor, records[number], formats[number])
             if redactor.counts:
                 redactions[number] = redactor.counts
+        days = {time: self.day if time is None else time.date().isoformat() for time in {record.time for record in records}}
+        num = len(records)
+        columns: dict[str, Any] = {
+            "record_id": list(found),
+            "content_id": [piece.content_id for piece in pieces if isinstance(piece, Identified)],
+            "bundle_key": [piece.bundle_key for piece in pieces if isinstance(piece, Identified)],
+            "day": [days[record.time] for record in records],
+            "format": [format.name for format in formats],
+            "parser_version": [format.parser_version for format in formats],
+            "skip_reason": [record.skip_reason for record in records],
+            "raw": _texts(raws),
+            "identities": spelled,
+            "rules": [self.rules.hash] * num,
+            "source": [self._name(one.shown) for one in found.values()],
+            "line": [record.line for record in records],
+            "byte_start": [record.byte_start for record in records],
+            "byte_end": [record.byte_end for record in records],
+            "landed_at": [self.now] * num,
+        }
         return Rows(pa.table(columns, schema=RECORDS.schema), redactions)
+
+    def _doubtful(self, texts: Sequence[bytes | str | None]) -> list[int]:
+        """Numbers of the texts that may hold a secret, and of those that are not written yet."""
+        listed = [number for number, text in enumerate(texts) if isinstance(text, bytes)]
+        clean = self.screen.clean([text for text in texts if isinstance(text, bytes)])
+        kept = {number for number, fine in zip(listed, clean, strict=True) if fine}
+        return [number for number in range(len(texts)) if number not in kept]
 
     def bad(self, found: Mapping[str, Found]) -> Rows:
         """Rows of landing/quarantine."""
@@ -137,11 +151,8 @@ class RowMaker:
             self._stored[shown] = self._redactor().text(shown)
         return self._stored[shown]
 
-    def _redacted(self, redactor: Redactor, identified: Identified, format: LogFormat) -> tuple[bytes | str, str | None]:
+    def _redacted(self, redactor: Redactor, record: SourceRecord, format: LogFormat) -> tuple[bytes | str, str | None]:
         """The stored text, and the identities that must outlive a redaction: None where nothing was redacted."""
-        record = identified.record
-        if record.text is not None and self.screen.is_clean(record.text):
-            return record.text, None
         value = record.value if record.text is None else exact(record.text)
         redacted = redactor.value(value)
         if not redactor.counts.total():
@@ -159,3 +170,13 @@ class RowMaker:
             return None
         path = tokenizer_file(self.workspace)
         return None if path is None else spelling_of(path)
+
+
+def _texts(texts: Sequence[bytes | str | None]) -> pa.Array:
+    """Texts as a column: copied once, where Arrow's own way from a list grows and copies again."""
+    encoded = [text if isinstance(text, bytes) else (text or "").encode() for text in texts]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    if offsets[-1] >= 1 << 31 or None in texts:
+        return pa.array(texts, pa.string())
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(encoded)))

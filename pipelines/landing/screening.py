@@ -9,6 +9,7 @@ the walk would change nothing: it may send a clean record to the walk, never kee
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,23 +20,22 @@ _PLAIN = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"f": b"\f", b"b": b"\b", b"u":
 _SPACED_KEY = re.compile(rb'"\s+:')
 _HEADER_ENDS = (b'authorization"', b'cookie"', b'api-key"', b'auth-token"')
 """How the names that make a list of two strings a header end (redaction.py)."""
-_MOST_KEYS = 100_000
-_NUM_CHEAP = 200
-"""Escapes of a text that are resolved one by one, which is faster than any search for two bytes at once."""
 
 
 def searchable(text: bytes) -> bytes:
     """The normalised text with its escapes resolved."""
-    parts = text.split(b"\\", _NUM_CHEAP + 1)
+    parts = text.split(b"\\")
     if len(parts) == 1:
         return text
-    if len(parts) > _NUM_CHEAP or b"" in parts:  # many, or an escaped backslash
+    if b"" in parts:  # an escaped backslash
         return _ESCAPE.sub(lambda found: _PLAIN.get(found[1], found[1]), text)
-    return b"".join([parts[0], *(_PLAIN[part[:1]] + part[1:] for part in parts[1:])])
+    return b"".join([parts[0], *[_PLAIN[part[:1]] + part[1:] for part in parts[1:]]])
 
 
 class Screen:
     """Judges texts under one rule set."""
+
+    MOST_KEYS = 100_000
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -52,11 +52,13 @@ class Screen:
             return False
         if not self._fine_keys(text, nested) or (nested and not self._fine_keys(resolved, False)):
             return False
-        if nested or any(part[:1] == b'"' for part in text.split(b"[")):
-            lowered = resolved.lower()
-            if any(name in lowered for name in _HEADER_ENDS):
-                return False
+        if (nested or any(part[:1] == b'"' for part in text.split(b"["))) and names_header(resolved):
+            return False
         return not self.rules.may_match(resolved)
+
+    def is_fine(self, name: bytes) -> bool:
+        """Whether a key tells nothing."""
+        return name != b"value" and self.rules.about(name.decode()) is None
 
     def _fine_keys(self, text: bytes, nested: bool) -> bool:
         """Whether no key that a colon follows in the text tells anything; of `nested` ones another look is taken."""
@@ -69,17 +71,25 @@ class Screen:
                 return False
             if key[1:2] != b'"' or key[:1] == b"\\":  # the text does not begin with an object, or a quote is part of the key
                 return False
-            name = key[2:].decode()
-            if name == "value" or self.rules.about(name) is not None:
+            if not self.is_fine(key[2:]):
                 return False
-            if len(self._fine) < _MOST_KEYS:
+            if len(self._fine) < self.MOST_KEYS:
                 self._fine.add(key)
         return True
 
 
+def names_header(resolved: bytes) -> bool:
+    """Whether a string ends as the names do that make a list of two strings a header."""
+    lowered = resolved.lower()
+    return any(name in lowered for name in _HEADER_ENDS)
+
+
 def has_escape(text: bytes, second: bytes) -> bool:
     """Whether a backslash stands before one of some bytes anywhere in the text."""
-    parts = text.split(b"\\", _NUM_CHEAP + 1)
-    if len(parts) > _NUM_CHEAP:
-        return any(b"\\" + second[index : index + 1] in text for index in range(len(second)))
-    return any(part[:1] in second for part in parts[1:] if part)
+    return _before(second).search(text) is not None
+
+
+@cache
+def _before(second: bytes) -> re.Pattern[bytes]:
+    """A pattern with a literal beginning, which is found faster than two bytes are by `in`."""
+    return re.compile(rb"\\[" + re.escape(second) + rb"]")

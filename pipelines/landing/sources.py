@@ -20,6 +20,8 @@ class SourceFile:
     """A file to land."""
 
     path: Path
+    real: Path
+    """With all links followed: its name in the lake."""
     size: int
     """In bytes, when it was found."""
     format: LogFormat | None
@@ -46,9 +48,9 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
         if paths is None and not named.exists():
             raise SourceError(f"source {named} does not exist; mend [[sources]] in nightshift.toml, or mount it", path=str(named))
         given = registry.by_name(known) if known is not None else None
-        for path in _files(workspace, named, glob):
+        for path, real in _files(workspace, named, glob):
             try:
-                file = _source_file(path, given)
+                file = _source_file(path, real, given)
             except OSError as problem:
                 if path == named:
                     raise unreadable(path, problem) from problem
@@ -71,7 +73,7 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
                     f"{path} is of no known format; if you know better, name one with --format: {', '.join(registry.names())}",
                     path=str(path),
                 )
-            found.setdefault(path.resolve(), file)
+            found.setdefault(real, file)
     return [found[path] for path in sorted(found)], problems
 
 
@@ -79,12 +81,14 @@ def paths_of(workspace: Workspace) -> list[Path]:
     """The files of [[sources]] as they are now, each once, sorted, none opened: what the sensor watches."""
     entries = workspace.config.sources
     present = [entry for entry in entries if workspace.path(entry.path).exists()]
-    return sorted({path for entry in present for path in _files(workspace, workspace.path(entry.path), entry.glob)})
+    return sorted({path for entry in present for path, _ in _files(workspace, workspace.path(entry.path), entry.glob)})
 
 
 def state_of(workspace: Workspace, paths: Sequence[Path] | None) -> str:
     """What changes when a file behind some paths (None: behind [[sources]]) appears, grows or is replaced; none is opened."""
-    found = paths_of(workspace) if paths is None else sorted(path for named in paths for path in _files(workspace, named, "**/*"))
+    found = (
+        paths_of(workspace) if paths is None else sorted(path for named in paths for path, _ in _files(workspace, named, "**/*"))
+    )
     state = hashlib.sha256()
     for path in found:
         try:
@@ -110,7 +114,9 @@ def unreadable(path: Path, problem: OSError) -> SourceError:
     )
 
 
-def _files(workspace: Workspace, named: Path, glob: str) -> Iterator[Path]:
+def _files(workspace: Workspace, named: Path, glob: str) -> Iterator[tuple[Path, Path]]:
+    """Files, each with its path without links."""
+    folders: dict[Path, tuple[Path, bool]] = {}  # to follow links from the root on for every file is most of a tree's cost
     try:
         if named.is_dir():
             own = [workspace.runs, workspace.batches]
@@ -118,20 +124,31 @@ def _files(workspace: Workspace, named: Path, glob: str) -> Iterator[Path]:
                 own.append(Path(workspace.lake.root))
             for path in sorted(named.glob(glob)):
                 hidden = any(part.startswith(".") for part in path.relative_to(named).parts)
-                if path.is_file() and not hidden and not any(path.resolve().is_relative_to(folder) for folder in own):
-                    yield path
+                if hidden or not path.is_file():
+                    continue
+                if path.is_symlink():
+                    real = path.resolve()
+                    is_own = any(real.is_relative_to(folder) for folder in own)
+                else:
+                    if path.parent not in folders:
+                        folder = path.parent.resolve()
+                        folders[path.parent] = folder, any(folder.is_relative_to(one) for one in own)
+                    folder, is_own = folders[path.parent]
+                    real = folder / path.name
+                if not is_own:
+                    yield path, real
             return
         if not named.exists():
             raise SourceError(f"{named} does not exist; name a log file or a folder of them", path=str(named))
         if not named.is_file():
             raise SourceError(f"{named} is neither a file nor a folder", path=str(named))
-        yield named
+        yield named, named.resolve()
     except OSError as problem:
         raise unreadable(named, problem) from problem
 
 
-def _source_file(path: Path, given: LogFormat | None) -> SourceFile:
+def _source_file(path: Path, real: Path, given: LogFormat | None) -> SourceFile:
     size = path.stat().st_size
     head = Head(path)
     format = None if head.is_empty else given or registry.recognised(head)
-    return SourceFile(path=path, size=size, format=format, empty=head.is_empty)
+    return SourceFile(path=path, real=real, size=size, format=format, empty=head.is_empty)

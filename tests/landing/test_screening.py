@@ -71,19 +71,19 @@ words = st.sampled_from(
 texts = st.lists(words, max_size=3).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    st.recursive(
-        texts | st.integers(0, 10**16) | st.none(),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from(NAMES) | texts, inner, max_size=3)
-            | inner.map(json.dumps)
-            | inner.map(lambda value: json.dumps(value, indent=1))
-        ),
-        max_leaves=6,
+values = st.recursive(
+    texts | st.integers(0, 10**16) | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(NAMES) | texts, inner, max_size=3)
+        | inner.map(json.dumps)
+        | inner.map(lambda value: json.dumps(value, indent=1))
     ),
-    st.booleans(),
+    max_leaves=6,
 )
+
+
+@settings(max_examples=150, deadline=None)
+@given(values, st.booleans())
 def test_what_is_called_clean_is_left_as_it_is(value: Any, ascii: bool) -> None:
     check(value, ascii=ascii)
