@@ -94,12 +94,24 @@ def test_from_the_checkpoints_materialisation_to_the_log_lines(
     page.goto(f"{address}/assets/checkpoints/checkpoint?view=events")
     row = page.locator("tr", has=page.get_by_text("source_lines", exact=True)).first
     row.wait_for()
-    found = set()
-    for cells in row.locator("table tbody tr").all():
-        file, lines, _ = (cell.inner_text().strip() for cell in cells.locator("td").all())
-        for first, last in re.findall(r"(\d+)(?:-(\d+))?", lines):
-            found |= {(file, line) for line in range(int(first), int(last or first) + 1)}
+    found: set[tuple[str, int]] = set()
+    for _ in range(60):  # the page draws the table after its row, on a busy machine seconds later
+        found = _lines_shown(row)
+        if found == expected:
+            break
+        page.wait_for_timeout(500)
     assert expected and found == expected
+
+
+def _lines_shown(row: Any) -> set[tuple[str, int]]:
+    found: set[tuple[str, int]] = set()
+    for cells in row.locator("table tbody tr").all():
+        texts = [cell.inner_text().strip() for cell in cells.locator("td").all()]
+        if len(texts) == 3:
+            file, lines, _ = texts
+            for first, last in re.findall(r"(\d+)(?:-(\d+))?", lines):
+                found |= {(file, line) for line in range(int(first), int(last or first) + 1)}
+    return found
 
 
 def test_the_webserver_listens_on_loopback_and_has_telemetry_off(address: str) -> None:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 from pathlib import Path
 
 from pipelines.landing import chunks
 from pipelines.landing.land import land
 from pipelines.workspace import Workspace
+
+
+def peak_megabytes() -> int:
+    """Most memory that this program held. `ru_maxrss` would not do: it also counts what the starter held when it forked."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) // 1024
 
 
 def main() -> None:
@@ -26,7 +31,7 @@ def main() -> None:
         print("ready", flush=True)
         sys.stdin.readline()
     landed = land(workspace, [Path(path) for path in paths], day="2026-11-20")
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    megabytes = peak_megabytes()
     counts = {"records": landed.records, "quarantined": landed.quarantined, "seen": landed.seen}
     print(json.dumps({**counts, "megabytes": megabytes}))
 

@@ -14,6 +14,7 @@ NOT_LOGS = {"README.md", "SOURCES.tsv", "langfuse_export_chatml"}
 
 
 def test_the_whole_tree_is_read_and_its_counts_reconcile(shared_logs: Path, tmp_path: Path) -> None:
+    shared_logs = shared_logs.resolve()
     workspace = make_workspace(tmp_path / "workspace")
     answer = ingest(workspace, [shared_logs])
     ask = workspace.queries.ask
