@@ -87,7 +87,7 @@ def test_a_value_under_a_telling_key_is_replaced(value: Any, rule: str) -> None:
         {"password": "string", "api_key": "EMPTY"},
         {"eos_token": "<|endoftext|>0123456789abcdef", "next_page_token": "abcdefghij0123456789"},
         {"name": "password", "type": "text"},
-        {"PWD": "/root/work", "cwd": "/x"},
+        {"PWD": "/home/mia/work", "cwd": "/x"},
         {"content": "def login(user, password): return password == settings.PASSWORD"},
         {"arguments": '{"password": {"type": "string"},  "spaces": "stay"}'},
         {"card": 4111111111111112, "id": "4f3c2b1a-4111-4111-8111-111111111111", "ns": "1764086400123456789"},
