@@ -73,8 +73,8 @@ LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of 
     "all_fail",
 )
 STALE_REASONS = (  # why a sealed group trains no more
-    "member_changed",  # a replay made another row of a member
-    "member_removed",  # a replay made no such trajectory any more
+    "member_changed",  # a replay, or a log that was written anew, made another row of a member
+    "member_removed",  # there is no such trajectory any more
 )
 WANTED_REASONS = ("no_siblings", "context_mismatch", "no_spread")
 REWARD_REASONS = ("no_verdict", "no_score", "verifier_failed", "judge_failed", "harness_fault")

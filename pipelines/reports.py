@@ -107,6 +107,8 @@ class Sealed(Report):
     """Their members."""
     waiting: int
     """Trajectories that wait for siblings."""
+    stale: int = 0
+    """Groups that became stale now: a member is gone, or is under another task or context."""
     splits: dict[str, int]
     """Tasks by split, all that are known."""
 

@@ -186,7 +186,7 @@ GROUPS = TableSpec(
 STALE = TableSpec(
     "groups/stale",
     _schema(
-        group_id=pa.string(),  # a sealed group that a replay took the ground from: it is scored and trained no more
+        group_id=pa.string(),  # a sealed group whose ground is gone: it is scored and trained no more
         reason=pa.string(),  # one of reasons.STALE_REASONS
     ),
     key=("group_id",),

@@ -101,7 +101,15 @@ def ingested(content: dict[str, Any]) -> None:
     table(
         "\nLanes, from provenance alone", ["reason", "trajectories"], list(content["reasons"].items()), numbers=["trajectories"]
     )
-    console.print("\nNext: nightshift night" if content["trajectories"] else "\nNothing to group yet.")
+    if not content["trajectories"]:
+        console.print("\nNothing to group yet.")
+    elif content["eligible_for"].get("grpo"):
+        console.print("\nNext: nightshift night")
+    else:
+        console.print(
+            "\nNothing here can train yet: only attempts of your own policy with the sampler's token ids and logprobs can (lane grpo),\n"
+            "which the format `recorder` holds. What other models did counts under sft. `nightshift night` groups and scores it."
+        )
 
 
 def formats(content: list[dict[str, Any]]) -> None:
@@ -111,11 +119,19 @@ def formats(content: list[dict[str, Any]]) -> None:
 
 
 def quarantine(content: list[dict[str, Any]]) -> None:
-    """Rows of quarantine."""
+    """Rows of quarantine, one line each: the id is for `quarantine show`, which tells the rest."""
     if not content:
         console.print("quarantine is empty")
         return
-    rows(content)
+    drawn = Table(title=None, header_style="dim", box=None, pad_edge=False)
+    for column in ("record_id", "reason", "file:line"):
+        drawn.add_column(column, no_wrap=True)
+    drawn.add_column("detail", overflow="ellipsis", no_wrap=True)
+    for row in content:
+        place = "/".join(Path(str(row["source"])).parts[-2:])
+        drawn.add_row(*(escape(str(cell)) for cell in (row["record_id"], row["reason"], f"{place}:{row['line']}", row["detail"])))
+    console.print(drawn)
+    console.print("\nNext: nightshift quarantine show RECORD_ID, or retry after a parser or a setting was mended")
 
 
 def replayed(content: dict[str, Any]) -> None:

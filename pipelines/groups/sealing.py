@@ -15,7 +15,7 @@ from pipelines.doors.lake import Handle, Snapshot
 from pipelines.groups.eligibility import eligibility
 from pipelines.groups.splits import assign_splits
 from pipelines.reports import Overview, Sealed, WantedTasks
-from pipelines.schemas import GROUPS, SPLITS, TRAJECTORIES, WANTED
+from pipelines.schemas import GROUPS, SPLITS, STALE, TRAJECTORIES, WANTED
 from pipelines.workspace import Workspace
 from trainer.contract import MIN_SPREAD, REWARD_UNIT
 
@@ -24,9 +24,11 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     """Seal what can be sealed, after giving new tasks their split.
 
     `night` (YYYY-MM-DD) decides which windows are over. Full groups are sealed always; with `judged` so is every open
-    one of two or more, which a night does before it scores them.
+    one of two or more, which a night does before it scores them. Groups that were sealed on what is no longer so become
+    stale first: one log that was written anew in place must not stop every night.
     """
     splits = assign_splits(workspace, night)
+    num_stale = _enter_stale(workspace)
     num_groups = 0
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
@@ -44,10 +46,18 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
         groups=num_groups,
         members=commit.num_rows,
         waiting=waiting,
+        stale=num_stale,
         splits=splits,
         versions={GROUPS.name: commit.version, SPLITS.name: workspace.lake.version(SPLITS.name) or 0},
         why_nothing=None if num_groups else f"no trajectories can form a new group ({waiting} wait for siblings)",
     )
+
+
+def _enter_stale(workspace: Workspace) -> int:
+    """Enter sealed groups whose members are gone, or are under another task or context now, in groups/stale; how many."""
+    strict = workspace.config.groups.context == "strict"
+    moved = workspace.queries.run("groups/moved", {"strict": strict})
+    return workspace.lake.append_missing(STALE.name, moved.cast(STALE.schema)).num_rows if moved.num_rows else 0
 
 
 def overview(workspace: Workspace) -> Overview:

@@ -16,11 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.groups import overview, seal, violations, want
+from pipelines.landing.land import land
 from pipelines.schemas import CHECKPOINTS, DECISIONS, GROUPS, REWARDS, TRAJECTORIES, WANTED
 from pipelines.trajectories import build
 from pipelines.workspace import Workspace
 from tests.conftest import make_workspace
 from tests.deliver import NOON, call, deliver, rows_of
+from tests.landing.lines import write_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 NIGHT = "2026-11-20"
@@ -117,6 +119,26 @@ def test_sealed_groups_never_change_whatever_comes_later(seed: int, tmp_path_fac
         assert {group_id: now[group_id] for group_id in sealed} == sealed
         sealed = now
     assert violations(workspace).num_rows == 0
+
+
+def test_a_log_that_was_written_anew_makes_its_group_stale_and_stops_nothing(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path / "w", "[groups]\nsize = 2\n")
+    path, lines = workspace.folder / "logs" / "calls.jsonl", attempts(2)
+
+    def taken_in() -> int:
+        land(workspace, [write_lines(path, lines)])
+        build(workspace)
+        return seal(workspace, "2026-11-20", judged=False).stale
+
+    assert taken_in() == 0
+    (group_id,) = members(workspace)
+    user = lines[0]["request"]["messages"][1]
+    request = {"messages": [{"role": "system", "content": "Other."}, user], "tools": None}
+    lines[0] = {**lines[0], "request": request, "ended_at": "2026-11-20T23:00:00+00:00"}
+    assert taken_in() == 1
+    assert rows_of(workspace, "groups/stale") == [{"group_id": group_id, "reason": "member_changed"}]
+    assert violations(workspace).num_rows == 0
+    assert taken_in() == 0
 
 
 def test_two_racing_sealers_double_nothing(workspace: Workspace) -> None:
