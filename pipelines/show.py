@@ -124,9 +124,8 @@ def quarantine(content: list[dict[str, Any]]) -> None:
         console.print("quarantine is empty")
         return
     drawn = Table(title=None, header_style="dim", box=None, pad_edge=False)
-    for column in ("record_id", "reason", "file:line"):
-        drawn.add_column(column, no_wrap=True)
-    drawn.add_column("detail", overflow="ellipsis", no_wrap=True)
+    for column, width in (("record_id", 36), ("reason", 14), ("file:line", 20), ("detail", 20)):
+        drawn.add_column(column, no_wrap=True, overflow="ellipsis", min_width=width)  # an id that is cut names nothing
     for row in content:
         place = "/".join(Path(str(row["source"])).parts[-2:])
         drawn.add_row(*(escape(str(cell)) for cell in (row["record_id"], row["reason"], f"{place}:{row['line']}", row["detail"])))
