@@ -44,7 +44,7 @@ FAULTS = (  # the harness's, not the policy's: such an attempt is no failed atte
 )
 ELIGIBLE_REASONS = (
     "exact_tokens",  # own policy, sampler's ids and logprobs, known version within the lag
-    "ids_missing",  # own policy, known version, but ids or logprobs were not logged
+    "ids_missing",  # own policy, known version, but ids or logprobs were not logged, or were logged under a secret
     "other_model",
     "unknown_model",  # the log names no model
     "unknown_policy_version",

@@ -19,6 +19,7 @@ from pipelines.landing.head import Head
 from pipelines.landing.jsonl import split_lines
 from pipelines.landing.moments import utc
 from pipelines.landing.pieces import quick
+from pipelines.landing.redacted_tokens import TOKEN
 from pipelines.landing.shapes import count, mapping
 from pipelines.landing.stitching import LoggedCall, attempt_of, chains, shared_by_all
 
@@ -81,7 +82,7 @@ class Recorder:
     """The format; see LogFormat."""
 
     name = "recorder"
-    parser_version = 1
+    parser_version = 2
     what = "nightshift's own recording door, one line per call"
     gives = frozenset(GIVES)
 
@@ -261,7 +262,9 @@ def _call(record: StoredRecord) -> LoggedCall:
         call_id=value["call_id"],
         prompt_token_ids=value.get("prompt_token_ids"),
         token_ids=value.get("token_ids"),
-        logprobs=value.get("logprobs"),
+        # what was sampled after a secret was sampled after the secret, not after its token: those logprobs belong to a text that
+        # is not stored, and no ratio to them would be honest
+        logprobs=None if _holds_token(value) else value.get("logprobs"),
         finish_reason=response.get("finish_reason") if response else None,
         redacted_spans=value.get("redacted_spans"),
     )
@@ -277,3 +280,9 @@ def _call(record: StoredRecord) -> LoggedCall:
         num_prompt_tokens=count(usage.get("prompt_tokens")),
         num_reply_tokens=count(usage.get("completion_tokens")),
     )
+
+
+def _holds_token(value: dict[str, Any]) -> bool:
+    messages = [*value["request"]["messages"], (value.get("response") or {}).get("message") or {}]
+    texts = (message.get("content") for message in messages)
+    return any(isinstance(text, str) and TOKEN.search(text) is not None for text in texts)

@@ -5,6 +5,8 @@ the contents of messages and nowhere else; the ids, spelled out by the base mode
 prompt literally and in order, and are the answer's content; and what comes out spells the redacted text and no secret.
 Tokens of the answer that overlap a secret lose their logprobs and stand in `redacted_spans` ([start, end) in `token_ids`):
 nobody sampled them, and no batch trains on them (I7). Where anything does not hold, the ids stay null.
+
+The other logprobs are stored as they were logged, under the text that held the secret; the parser does not hand them on.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from pipelines.doors.tokenizer import Spelling
 from pipelines.landing.redaction import Redactor, token
 
 _LISTS = ("prompt_token_ids", "token_ids", "logprobs")
-_TOKEN = re.compile(r"\[redacted:([a-z0-9_]+):[0-9a-f]{12}\]")
+TOKEN = re.compile(r"\[redacted:([a-z0-9_]+):[0-9a-f]{12}\]")
+"""What stands for a secret in redacted text; group 1 is the rule."""
 _MOST_SECRETS = 100
 
 
@@ -148,7 +151,7 @@ def _spans(before: str, after: str, key: bytes) -> list[_Span]:
     """Where the secrets stood that tokens stand for now; each is held against its token."""
     if before == after:
         return []
-    tokens = list(_TOKEN.finditer(after))
+    tokens = list(TOKEN.finditer(after))
     if len(tokens) > _MOST_SECRETS:
         raise _NotExactError
     edges = [0, *(edge for found in tokens for edge in found.span()), len(after)]

@@ -124,23 +124,41 @@ def test_what_is_not_exact_stays_null(spelling: Spelling, case: str) -> None:
     assert found["prompt_token_ids"] is found["token_ids"] is found["logprobs"] is None
 
 
-def test_a_redacted_span_never_trains(folder: Path, spelling: Spelling, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("asked", "answer"), [("ask", f"Thanks! {EMAIL}, Thanks!"), (f"ask {EMAIL}: é", "Thanks!"), ("ask", "Thanks!")]
+)
+def test_logprobs_of_another_text_are_not_handed_on(
+    folder: Path, spelling: Spelling, tmp_path: Path, asked: str, answer: str
+) -> None:
+    """The tokens after a secret were sampled after the secret: held against its token, a ratio of theirs means nothing."""
     workspace = make_workspace(tmp_path / "w", f'[policy]\nname = "nightshift-order-desk"\nbase_model = "{folder}"\n')
-    value = logged(spelling, f"ask {EMAIL}: é", f"Thanks! {EMAIL}, Thanks!")
+    value = logged(spelling, asked, answer)
     landed = land(workspace, [write_lines(tmp_path / "log.jsonl", [value])])
     trajectories.build(workspace, days=landed.days)
     raw = json.loads(workspace.lake.read(RECORDS.name, columns=["raw"]).column("raw")[0].as_py())
     (row,) = workspace.lake.read(TRAJECTORIES.name, columns=["calls", "num_sampled_tokens", "exact_tokens"]).to_pylist()
-    ((start, end),) = raw["redacted_spans"]
-    assert row["exact_tokens"] and row["num_sampled_tokens"] == len(raw["token_ids"]) - (end - start) > 0
-    found = sequences_of(row["calls"], row["num_sampled_tokens"])
-    assert np.flatnonzero(~found.sampled[0]).tolist() == list(range(start, end))
-    again = Redactor(KEY).value({**raw, "note": EMAIL})  # one that changes once more
-    assert again["token_ids"] is again["redacted_spans"] is None
-    calls = json.loads(row["calls"])
-    for spans in ([[0, len(raw["token_ids"])]], [[-1, 2]], [[2, 2]], [3], [[0, 10_000]]):
+    secret = EMAIL in asked + answer
+    assert row["exact_tokens"] == (not secret) and row["num_sampled_tokens"] > 0
+    (entry,) = json.loads(row["calls"])
+    assert entry["token_ids"] == raw["token_ids"] and (entry["logprobs"] is None) == secret
+    if secret:
         with pytest.raises(RowRefusedError, match="call 0"):
-            sequences_of(json.dumps([{**calls[0], "redacted_spans": spans}]), row["num_sampled_tokens"])
+            sequences_of(row["calls"], row["num_sampled_tokens"])
+
+
+def test_a_redacted_span_is_never_marked_as_sampled(spelling: Spelling) -> None:
+    found = redacted(spelling, logged(spelling, f"ask {EMAIL}: é", f"Thanks! {EMAIL}, Thanks!"))
+    ((start, end),) = found["redacted_spans"]
+    again = Redactor(KEY).value({**found, "note": EMAIL})  # one that changes once more
+    assert again["token_ids"] is again["redacted_spans"] is None
+    entry = {name: found[name] for name in ("prompt_token_ids", "token_ids", "redacted_spans")}
+    entry["logprobs"] = [-1.0] * len(entry["token_ids"])  # as a lane that recomputes them would have them
+    total = len(entry["token_ids"])
+    marks = sequences_of(json.dumps([entry]), total - (end - start)).sampled[0]
+    assert np.flatnonzero(~marks).tolist() == list(range(start, end))
+    for spans in ([[0, total]], [[-1, 2]], [[2, 2]], [3], [[0, 10_000]]):
+        with pytest.raises(RowRefusedError, match="call 0"):
+            sequences_of(json.dumps([{**entry, "redacted_spans": spans}]), total - (end - start))
 
 
 def test_a_log_cannot_say_itself_what_was_redacted(workspace: Any, tmp_path: Path) -> None:
