@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _train(run: RunConfig, report: Report) -> CheckpointManifest:
     from trainer import batches
-    from trainer.adapter import ADAPTER_FILE, Optimizer, Parent, Policy
+    from trainer.adapter import ADAPTER_FILE, AGREEMENT, Optimizer, Parent, Policy
 
     model = batches.BaseModel.read(run)
     batch_ids, rows = batches.read(run, model)
@@ -59,7 +59,9 @@ def _train(run: RunConfig, report: Report) -> CheckpointManifest:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     logging.disable_progress_bar()
     policy = Policy(run, model, parent)
-    policy.verify_packing(rows)
+    difference = policy.verify_packing(rows)
+    if difference > AGREEMENT:
+        report.line(f"rounding moves logprobs by up to {difference:.2g} on this machine; float64 shows that nothing else does")
     optimizer = Optimizer(run, policy, parent)
     if parent is not None:
         moments = "taken over" if optimizer.continued else "new"
@@ -84,7 +86,7 @@ def _train(run: RunConfig, report: Report) -> CheckpointManifest:
             seed=run.seed,
             num_steps=trained.num_steps,
             num_trained_tokens=trained.num_tokens,
-            metrics=trained.metrics,
+            metrics={**trained.metrics, "packing_difference": difference},
             config_hash=run.config_hash,
             files=files,
             versions={name: version(name) for name in ("torch", "transformers", "peft")},
