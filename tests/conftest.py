@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# a library that asks for the number of cores must not fight the other test processes
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+# set before a library reads them, for this process and what tests start: the threads of several workers must not fight over
+# the same cores, and a thread that waits must not spin
+os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
+os.environ.setdefault("POLARS_MAX_THREADS", os.environ["OMP_NUM_THREADS"])
+os.environ.setdefault("RAYON_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from pipelines.workspace import KEYS, Workspace
