@@ -18,7 +18,7 @@ dev: setup  ## Dagster's webserver and daemon on loopback, over the workspace na
 	@$(VENV)/python -m assets.dev
 
 test: setup  ## All tests that fit a laptop, on all cores up to four (the 20 slowest are listed).
-	@$(VENV)/python -m pytest -m 'not drill' -n logical --maxprocesses 4 --dist loadgroup
+	@$(VENV)/python -m pytest -m 'not drill' -n logical --maxprocesses 4
 
 drill: setup  ## Full counts of kills and races, and the demo's controls. Hours.
 	@$(VENV)/python -m pytest -m drill --timeout 7200

@@ -27,7 +27,6 @@ PATIENCE = 120_000
 """Milliseconds for a page of a webserver that has just started, on two busy cores."""
 
 pytestmark = [
-    pytest.mark.xdist_group("night"),
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install the package `chromium`"),
 ]

@@ -27,8 +27,6 @@ from tests.assets.planted import NIGHT
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.xdist_group("night")
-
 
 def test_a_night_goes_from_the_log_to_a_decision(night: tuple[Workspace, dict[str, Any]]) -> None:
     workspace, outcome = night

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
 from assets.metadata import facts
 from pipelines.reports import Landed
@@ -18,8 +17,6 @@ from pipelines.schemas import RECORDS, TRAJECTORIES
 from pipelines.workspace import KEYS
 from tests.assets.conftest import FailedOnce
 from tests.assets.planted import PLANTED
-
-pytestmark = pytest.mark.xdist_group("night")
 
 
 def test_no_byte_of_the_workspace_holds_a_planted_secret(failed_once: FailedOnce) -> None:
