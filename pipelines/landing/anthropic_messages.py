@@ -19,24 +19,22 @@ from pipelines.landing.calls import (
     Call,
     bundle_of,
     conversation_of,
-    facts_of,
     has_messages,
     longest_states,
+    own_facts,
     request_and_response,
     spelled,
     with_row,
 )
 from pipelines.landing.content_blocks import messages_of
 from pipelines.landing.decoding import BadPieceError, Facts
-from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, Unfinished
 from pipelines.landing.head import Head
-from pipelines.landing.json_array import split_array
-from pipelines.landing.jsonl import split_lines
 from pipelines.landing.message_events import assembled
 from pipelines.landing.pieces import bad, made
 from pipelines.landing.shapes import careful, count, text
 from pipelines.landing.sse import Event, behind, events_in, events_of, first_events
+from pipelines.landing.wrappings import split_wrapped
 
 _ONLY_HERE = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 _OTHERS = ("recorder", "call_type", "latency_sec", "sessionId", "uuid", "trajectory", "reward")
@@ -60,13 +58,9 @@ class AnthropicMessages:
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per call or stream."""
         head = Head(path)
-        if head.items:
-            return (piece for piece in split_array(path, _facts) if piece.byte_start >= start)
-        if any(_begins_stream(event) for event in first_events(head)):
+        if not head.items and any(_begins_stream(event) for event in first_events(head)):
             return behind(_streams(path), start, line)
-        if any(_is_row(row) for row in head.rows):
-            return split_lines(path, start, line, _facts)
-        return split_document(path, start, _facts)
+        return split_wrapped(head, start, line, _is_row, _facts)
 
     def spell(self, value: Any) -> Spelled:
         """System prompt and messages, then the answer."""
@@ -187,10 +181,7 @@ def _parts(value: dict[str, Any]) -> tuple[dict[str, Any], Any]:
 
 @careful
 def _facts(value: Any) -> Facts:
-    if not isinstance(value, dict):
-        raise BadPieceError("wrong_shape", "no object")
-    call = _call(value)
-    return facts_of(call, vendor_id=call.call_id)
+    return own_facts(value, _call)
 
 
 def _call(value: dict[str, Any]) -> Call:

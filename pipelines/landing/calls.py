@@ -77,6 +77,14 @@ def facts_of(call: Call, *, vendor_id: str | None = None) -> Facts:
     return Facts(vendor_id=vendor_id, bundle_ref=bundle_ref, time=call.ended_at or call.started_at)
 
 
+def own_facts(value: Any, read: Callable[[dict[str, Any]], Call]) -> Facts:
+    """Where a call that is a record by itself belongs, under the id that its response gave it."""
+    if not isinstance(value, dict):
+        raise BadPieceError("wrong_shape", "no object")
+    call = read(value)
+    return facts_of(call, vendor_id=call.call_id)
+
+
 def bundle_of(records: Sequence[tuple[StoredRecord, Call]], **facts: Any) -> Bundle:
     """The attempts that the calls of some records are; `facts` are fields of every Attempt."""
     standing, copies = _once(records)

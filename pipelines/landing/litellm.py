@@ -15,13 +15,11 @@ from typing import Any
 from pipelines.landing import anthropic_messages, openai_chat, openai_responses
 from pipelines.landing.calls import Call, bundle_of, conversation_of, facts_of, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
-from pipelines.landing.document import split_document
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.json_array import split_array
-from pipelines.landing.jsonl import split_lines
 from pipelines.landing.moments import moment
 from pipelines.landing.shapes import careful, cost, count, unpacked
+from pipelines.landing.wrappings import split_wrapped
 
 _MADE_UP = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -40,12 +38,7 @@ class LiteLLM:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per call."""
-        head = Head(path)
-        if head.items:
-            return (piece for piece in split_array(path, _facts) if piece.byte_start >= start)
-        if any(_is_row(row) for row in head.rows):
-            return split_lines(path, start, line, _facts)
-        return split_document(path, start, _facts)
+        return split_wrapped(Head(path), start, line, _is_row, _facts)
 
     def spell(self, value: Any) -> Spelled:
         """Messages and choices."""

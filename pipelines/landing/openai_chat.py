@@ -19,22 +19,21 @@ from pipelines.landing.calls import (
     bundle_of,
     chat_message,
     conversation_of,
-    facts_of,
     has_messages,
+    own_facts,
     request_and_response,
     spelled,
     with_row,
 )
 from pipelines.landing.chat_chunks import assembled, is_chunk
 from pipelines.landing.decoding import BadPieceError, Facts
-from pipelines.landing.document import split_document, split_items
+from pipelines.landing.document import split_items
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.json_array import split_array
-from pipelines.landing.jsonl import split_lines
 from pipelines.landing.moments import moment
 from pipelines.landing.shapes import careful, cost, count
 from pipelines.landing.sse import events_of
+from pipelines.landing.wrappings import split_wrapped
 
 _OTHERS = ("recorder", "call_type", "latency_sec", "fncall_messages", "instance_id", "trajectory", "traj", "reward", "type")
 """Keys of rows that are calls too, but other formats'."""
@@ -56,13 +55,9 @@ class OpenAIChat:
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per call."""
         head = Head(path)
-        if head.items:
-            return (piece for piece in split_array(path, _facts) if piece.byte_start >= start)
         if _is_page(head.object):
             return split_items(path, start, "data", lambda item, _: _facts(item))
-        if any(is_row(row) for row in head.rows):
-            return split_lines(path, start, line, _facts)
-        return split_document(path, start, _facts)
+        return split_wrapped(head, start, line, is_row, _facts)
 
     def spell(self, value: Any) -> Spelled:
         """The request's messages, then the choices."""
@@ -142,10 +137,7 @@ def tools_of(request: dict[str, Any]) -> list[Any] | None:
 
 @careful
 def _facts(value: Any) -> Facts:
-    if not isinstance(value, dict):
-        raise BadPieceError("wrong_shape", "no object")
-    call = _call(value)
-    return facts_of(call, vendor_id=call.call_id)
+    return own_facts(value, _call)
 
 
 def _call(value: dict[str, Any]) -> Call:

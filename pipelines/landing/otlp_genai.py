@@ -19,7 +19,7 @@ from pipelines.landing.nested import split_nested
 from pipelines.landing.shapes import first, text
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import span_of
-from pipelines.landing.spans import Span, logged, readable, spelled_of
+from pipelines.landing.spans import Span, facts_of, logged, readable, spelled_of
 
 ADVICE = "the exporter must record the content of messages (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true)"
 _REQUESTS = ("resourceSpans", "resource_spans")
@@ -92,13 +92,7 @@ def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
         if before in _SCOPES:
             scope = first(around, "scope", "instrumentationLibrary")
     value: dict[str, Any] = {"resource": resource, "scope": scope, "span": item}
-    span = readable(_span, value, ADVICE)
-    return Facts(
-        vendor_id=f"{span.trace_id}/{span.span_id}",
-        bundle_ref=span.trace_id,
-        time=span.ended_at or span.started_at,
-        value=value,
-    )
+    return facts_of(readable(_span, value, ADVICE), value)
 
 
 def _span(value: Any) -> Span:

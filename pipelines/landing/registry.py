@@ -22,6 +22,7 @@ What many formats share, to be used and not written again:
 | one value whose type nobody promises: text, name, count, cost, packed JSON; to refuse a record | shapes.py |
 | a time in any writing | moments.py (`checked_moment` at landing, `moment` behind it) |
 | a line each, a list, a whole file or its items, records deep inside, a stream of events | jsonl.py, json_array.py, document.py, nested.py, sse.py |
+| the first three, whichever of them a file is | wrappings.py |
 | lines whose session only the file names | session_lines.py |
 | Anthropic's content blocks, and a coding agent's that look like them; a stream of them | content_blocks.py; message_events.py |
 | items of OpenAI's Responses API | response_items.py |

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.landing.decoding import BadPieceError, Facts
-from pipelines.landing.demonstrations import Variants, bundle_of, checked, spelled
+from pipelines.landing.demonstrations import Variants, bundle_of, facts_of, spelled
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
 from pipelines.landing.head import Head
-from pipelines.landing.json_array import split_array
-from pipelines.landing.jsonl import split_lines
 from pipelines.landing.shapes import careful, unpacked
+from pipelines.landing.wrappings import split_rows
 
 _ROLES = {
     "human": "user",
@@ -53,9 +52,7 @@ class ShareGPT:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per conversation."""
-        if Head(path).items:
-            return (piece for piece in split_array(path, _facts) if piece.byte_start >= start)
-        return split_lines(path, start, line, _facts)
+        return split_rows(Head(path), start, line, _facts)
 
     def spell(self, value: Any) -> Spelled:
         """The turns; of a pair those of both conversations."""
@@ -63,9 +60,7 @@ class ShareGPT:
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The conversation of one row, or the two of a pair."""
-        if len(records) != 1:
-            raise ValueError(f"a conversation is one record, not {len(records)}")
-        return bundle_of(records[0], _variants(records[0].value))
+        return bundle_of(records, _variants)
 
 
 def _is_row(value: Any) -> bool:
@@ -83,11 +78,7 @@ def _is_row(value: Any) -> bool:
 
 @careful
 def _facts(value: Any) -> Facts:
-    if not isinstance(value, dict):
-        raise BadPieceError("wrong_shape", "no object")
-    variants = _variants(value)
-    checked(variants, lambda: spelled(variants, _tools(value)))
-    return Facts()
+    return facts_of(value, _variants, _tools)
 
 
 def _tools(value: dict[str, Any]) -> list[Any] | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipelines.landing.decoding import BadPieceError
+from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Spelled, StoredRecord, uniform
 from pipelines.landing.shapes import check_turns
 
@@ -82,6 +82,12 @@ def logged(span: Span, record: StoredRecord) -> LoggedSpan:
     turns = record.spelled.turns
     count = len(span.request)
     return LoggedSpan(span=span, records=[record], request=turns[:count], answers=turns[count:])
+
+
+def facts_of(span: Span, value: Any = None) -> Facts:
+    """Where a span belongs whose id is unique in its trace only; `value` is stored in its place where it is not None."""
+    time = span.ended_at or span.started_at
+    return Facts(vendor_id=f"{span.trace_id}/{span.span_id}", bundle_ref=span.trace_id, time=time, value=value)
 
 
 def readable(read: Callable[[Any], Span], value: Any, advice: str) -> Span:

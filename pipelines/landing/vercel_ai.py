@@ -18,7 +18,7 @@ from pipelines.landing.nested import split_nested
 from pipelines.landing.shapes import first, text
 from pipelines.landing.span_attempts import bundle_of
 from pipelines.landing.span_attributes import span_of
-from pipelines.landing.spans import Span, logged, readable, spelled_of
+from pipelines.landing.spans import Span, facts_of, logged, readable, spelled_of
 
 ADVICE = "telemetry must record them (recordInputs and recordOutputs of experimental_telemetry)"
 _ERROR = 2
@@ -54,8 +54,7 @@ def _paths(document: Any) -> list[tuple[str, ...]]:
 
 
 def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
-    span = readable(_span, item, ADVICE)
-    return Facts(vendor_id=f"{span.trace_id}/{span.span_id}", bundle_ref=span.trace_id, time=span.ended_at or span.started_at)
+    return facts_of(readable(_span, item, ADVICE))
 
 
 def _ids(value: Any) -> tuple[str, str] | None:

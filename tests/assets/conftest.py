@@ -5,19 +5,29 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
+from assets.home import instance_of
+from assets.metadata import REPORT
+from assets.night import main
 from pipelines import chain, harness
 from pipelines.doors.engine import hold
+from pipelines.errors import NightFailedError
+from pipelines.ingest import ingest
 from pipelines.nights import run_night
+from pipelines.schemas import CHECKPOINTS
 from pipelines.workspace import Workspace
+from tests.assets.planted import NIGHT, PLANTED, planted_lines
 from tests.conftest import make_workspace
+from tests.landing.lines import item, write_lines
 
-NIGHT = "2026-01-05"
 NUM_TASKS, ATTEMPTS = 4, 4
 
 CONFIG = """
@@ -129,3 +139,54 @@ def copied(workspace: Workspace, folder: Path) -> Workspace:
     """The same workspace in another folder, without what Dagster and MLflow know of it."""
     shutil.copytree(workspace.folder, folder, symlinks=True, ignore=shutil.ignore_patterns(".dagster", "mlflow.db"))
     return Workspace.open(folder)
+
+
+def night_here(workspace: Workspace, night: str = NIGHT, *, again: bool = False) -> dict[str, Any]:
+    """The outcome of a night, failed or not, by its program in this process: a program of its own imports for seconds."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        result = Path(folder) / "result.json"
+        arguments = ["--workspace", str(workspace.folder), "--night", night, "--result", str(result)]
+        patch.setattr("sys.argv", ["assets.night", *arguments, *(["--again"] if again else [])])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        outcome = json.loads(result.read_text(encoding="utf-8"))
+    assert ended.value.code == (0 if outcome["success"] else 1)
+    return outcome
+
+
+@dataclass(frozen=True)
+class FailedOnce:
+    """A workspace with planted secrets whose night failed in its training and was then run again."""
+
+    workspace: Workspace
+    ingested: dict[str, Any]
+    landed: dict[str, Any]
+    """Report of the failed night's landing, as Dagster keeps it."""
+    problem: NightFailedError
+    num_checkpoints: int
+    """After the failed night."""
+    outcome: dict[str, Any]
+    """Of the night that worked."""
+
+
+@pytest.fixture(scope="session")
+def failed_once(served: Workspace, tmp_path_factory: pytest.TempPathFactory) -> FailedOnce:
+    folder = tmp_path_factory.mktemp("failed")
+    workspace = copied(served, folder / "workspace")
+    write_lines(workspace.folder / "logs" / f"{PLANTED['file name']}.jsonl", planted_lines())
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "results.json").write_text(json.dumps([item(1, info={"note": PLANTED["another format"]})]), encoding="utf-8")
+    (elsewhere / "note.txt").write_text(f"token {PLANTED['unknown file']}", encoding="utf-8")
+    ingested = ingest(workspace, [elsewhere])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NIGHTSHIFT_TRAINING__LEARNING_RATE", "1e38")  # diverges at the second step at the latest
+        patch.setenv("NIGHTSHIFT_TRAINING__EPOCHS", "8")
+        with pytest.raises(NightFailedError) as caught:
+            run_night(workspace, NIGHT)
+    with instance_of(workspace.folder) as instance:
+        (event,) = instance.fetch_materializations(dg.AssetKey(["landing", "records"]), limit=1).records
+        assert event.asset_materialization is not None
+        landed: Any = event.asset_materialization.metadata[REPORT].value
+    num_checkpoints = workspace.lake.num_rows(CHECKPOINTS.name)
+    return FailedOnce(workspace, ingested, landed, caught.value, num_checkpoints, run_night(workspace, NIGHT))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -16,14 +17,13 @@ import pytest
 
 from assets.definitions import build_definitions
 from assets.home import instance_of
-from assets.night import main
 from assets.rewards import RESCORED
 from pipelines import chain, lineage
-from pipelines.errors import NightFailedError
 from pipelines.invariants import ALL
 from pipelines.nights import run_night
 from pipelines.workspace import Workspace
-from tests.assets.conftest import ATTEMPTS, NIGHT, NUM_TASKS, copied
+from tests.assets.conftest import ATTEMPTS, NUM_TASKS, FailedOnce, copied, night_here, toy_workspace
+from tests.assets.planted import NIGHT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +45,7 @@ def test_a_night_goes_from_the_log_to_a_decision(night: tuple[Workspace, dict[st
 
 def test_the_same_night_again_gives_the_same_and_trains_nothing(night: tuple[Workspace, dict[str, Any]]) -> None:
     workspace, outcome = night
-    again = run_night(workspace, NIGHT)["reports"]
+    again = night_here(workspace)["reports"]
     first = outcome["reports"]
     assert again["training/run"]["reused"] and again["checkpoints/checkpoint"]["reused"] and again["promotion/decision"]["reused"]
     for asset, field in (
@@ -62,7 +62,7 @@ def test_groups_frozen_again_train_once_more_and_are_marked(night: tuple[Workspa
     workspace = copied(night[0], tmp_path / "workspace")
     # with its registry: a registry that forgot the first version would give its number away again
     shutil.copyfile(night[0].folder / "mlflow.db", workspace.folder / "mlflow.db")
-    reports = run_night(workspace, NIGHT, again=True)["reports"]
+    reports = night_here(workspace, again=True)["reports"]
     assert reports["checkpoints/checkpoint"]["policy_version"] == "toy@2"
     first = night[1]["reports"]["training/run"]
     assert reports["training/run"]["batch_ids"] != first["batch_ids"] and not reports["training/run"]["reused"]
@@ -71,24 +71,19 @@ def test_groups_frozen_again_train_once_more_and_are_marked(night: tuple[Workspa
         assert ask(workspace).broken == []
     (workspace.folder / "harness.py").write_text("def (", encoding="utf-8")  # a Python error, told as nightshift's own
     shutil.rmtree(workspace.folder / "lake" / "evaluation")
-    with pytest.raises(NightFailedError, match=r"evaluation/results: harness .* cannot be loaded: SyntaxError") as caught:
-        run_night(workspace, NIGHT)
-    assert "\n" not in str(caught.value) and caught.value.stack is None
+    failed = night_here(workspace)["failed"]
+    assert failed["step"] == "evaluation/results" and failed["stack"] is None
+    assert re.fullmatch(r"harness .* cannot be loaded: SyntaxError.*", failed["message"])
 
 
 def test_a_full_disk_and_a_damaged_dagster_store_are_one_line(
     served: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = copied(served, tmp_path / "workspace")
-    outcome = tmp_path / "result.json"
-    arguments = ["--workspace", str(workspace.folder), "--night", NIGHT, "--result", str(outcome)]
-    monkeypatch.setattr("sys.argv", ["assets.night", *arguments])
 
     def refused() -> str:
-        with pytest.raises(SystemExit) as ended:
-            main()
-        failed = json.loads(outcome.read_text())["failed"]
-        assert ended.value.code == 1 and failed["stack"] is None and "\n" not in failed["message"]
+        failed = night_here(workspace)["failed"]
+        assert failed["stack"] is None and "\n" not in failed["message"]
         return failed["message"]
 
     with monkeypatch.context() as full:
@@ -162,36 +157,25 @@ def test_a_killed_night_is_finished_by_the_same_command(
 
 
 def test_a_night_with_nothing_to_train_holds_and_says_why(tmp_path: Path, toy_model: Path) -> None:
-    from tests.assets.conftest import toy_workspace
-
     workspace = toy_workspace(tmp_path / "workspace", toy_model)
     (workspace.folder / "logs").mkdir()
-    outcome = run_night(workspace, NIGHT)
+    outcome = night_here(workspace)
     assert outcome["reports"]["training/run"]["why_nothing"]
     decision = outcome["reports"]["promotion/decision"]
     assert (decision["decision"], decision["reason"]) == ("hold", "nothing_trained")
     assert chain.champion(workspace).checkpoint_id == chain.BASE
 
 
-def test_a_trainer_that_dies_fails_the_night_in_one_line_and_the_next_try_works(
-    served: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = copied(served, tmp_path / "workspace")
-    monkeypatch.setenv("NIGHTSHIFT_TRAINING__LEARNING_RATE", "1e38")  # diverges at the second step at the latest
-    monkeypatch.setenv("NIGHTSHIFT_TRAINING__EPOCHS", "8")
-    with pytest.raises(NightFailedError, match="training/run") as caught:
-        run_night(workspace, NIGHT)
-    assert "\n" not in str(caught.value) and caught.value.stack is None
-    assert workspace.lake.num_rows("checkpoints/checkpoints") == 0
-    monkeypatch.delenv("NIGHTSHIFT_TRAINING__LEARNING_RATE")
-    monkeypatch.delenv("NIGHTSHIFT_TRAINING__EPOCHS")
-    assert run_night(workspace, NIGHT)["reports"]["checkpoints/checkpoint"]["policy_version"] == "toy@1"
+def test_a_trainer_that_dies_fails_the_night_in_one_line_and_the_next_try_works(failed_once: FailedOnce) -> None:
+    assert "training/run" in str(failed_once.problem) and "\n" not in str(failed_once.problem)
+    assert failed_once.problem.stack is None
+    assert failed_once.num_checkpoints == 0
+    assert failed_once.outcome["reports"]["checkpoints/checkpoint"]["policy_version"] == "toy@1"
 
 
-@pytest.mark.parametrize("night", ["2025-12-31", "2199-01-01"])
-def test_a_day_without_a_partition_is_refused(workspace: Workspace, night: str) -> None:
-    with pytest.raises(NightFailedError, match="first_day"):
-        run_night(workspace, night)
+def test_a_day_without_a_partition_is_refused(workspace: Workspace) -> None:
+    for day in ("2025-12-31", "2199-01-01"):
+        assert "first_day" in night_here(workspace, day)["failed"]["message"]
 
 
 def test_a_backfill_of_another_rubric_adds_rows_and_trains_nothing(

@@ -1,6 +1,7 @@
 """Lands files in a process of its own, for kills and races: `python -m tests.landing.program WORKSPACE CHUNK_PIECES FILE…`.
 
 With NIGHTSHIFT_TEST_GATE set it says `ready` and waits for a line, so that several start at the same moment.
+With NIGHTSHIFT_TEST_CHUNK_BYTES set it lands its files one by one, in chunks of that size, and says its peak after each.
 """
 
 from __future__ import annotations
@@ -30,6 +31,15 @@ def main() -> None:
     if os.environ.get("NIGHTSHIFT_TEST_GATE"):
         print("ready", flush=True)
         sys.stdin.readline()
+    if chunk_bytes := os.environ.get("NIGHTSHIFT_TEST_CHUNK_BYTES"):
+        chunks.CHUNK_BYTES = int(chunk_bytes)
+        for path in paths:
+            say(workspace, [path])
+    else:
+        say(workspace, paths)
+
+
+def say(workspace: Workspace, paths: list[str]) -> None:
     landed = land(workspace, [Path(path) for path in paths], day="2026-11-20")
     megabytes = peak_megabytes()
     counts = {"records": landed.records, "quarantined": landed.quarantined, "seen": landed.seen}

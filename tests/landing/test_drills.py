@@ -77,3 +77,4 @@ def test_four_writers_on_one_source(tmp_path: Path, num_batches: int) -> None:
     for table, word, expected in ((RECORDS, "records", len(values) - num_bad), (QUARANTINE, "quarantined", num_bad)):
         held = ids(workspace, table.name)
         assert len(held) == len(set(held)) == expected == sum(one[word] for one in landed)
+    assert next(finding for finding in doctor.check(workspace) if finding.check == "doubled").ok

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -214,31 +213,6 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, expected: 
     workspace = Workspace.open(folder)
     land(workspace, paths, day=DAY)
     assert doctor.digest(workspace) == expected
-
-
-def test_racing_writers_lose_and_double_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "workspace"
-    prepare(folder)
-    values: list[Any] = [call(number) for number in range(40)]
-    values[20] = b"{torn\n"
-    path = write_lines(tmp_path / "log.jsonl", values)
-    writers = [run(folder, [path], 7, NIGHTSHIFT_TEST_GATE="1") for _ in range(4)]
-    for writer in writers:
-        assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
-    landed = []
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    for writer in writers:
-        output, errors = writer.communicate(timeout=120)
-        assert writer.returncode == 0, errors
-        landed.append(json.loads(output.splitlines()[-1]))
-    workspace = Workspace.open(folder)
-    assert len(ids(workspace)) == len(set(ids(workspace))) == 39
-    assert sum(one["records"] for one in landed) == 39
-    assert sum(one["quarantined"] for one in landed) == len(ids(workspace, "landing/quarantine")) == 1
-    assert next(finding for finding in doctor.check(workspace) if finding.check == "doubled").ok
 
 
 def prepare(folder: Path) -> None:

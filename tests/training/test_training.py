@@ -115,7 +115,8 @@ def test_a_night_finds_its_registered_run_again(workspace: Workspace) -> None:
     assert training.plan(workspace, day_after(NIGHT, 1)).run_id is None
 
 
-def test_launch_runs_the_command_and_follows_its_steps(workspace: Workspace) -> None:
+def test_launch_runs_the_command_and_follows_its_steps(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY")  # which tests have from conftest.py: the child must get it from the plan
     freeze(workspace, "bat_1")
     plan = training.plan(workspace, NIGHT)
     program = f"""
