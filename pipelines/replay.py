@@ -35,7 +35,9 @@ from pipelines.workspace import Workspace
 DERIVED_BY = "parser_version"
 """Says who made a row and nothing about the attempt: alone it changes nothing that anybody reads."""
 
-NOT_WEIGHED = frozenset({DERIVED_BY, "format", "started_at", "ended_at", "num_prompt_tokens", "num_reply_tokens", "cost_usd"})
+_USAGE = ("num_prompt_tokens", "num_reply_tokens", "cost_usd")
+_CLAIMED = ("call_ids", "copied_call_ids", "copied_from")
+NOT_WEIGHED = frozenset({DERIVED_BY, "format", "started_at", "ended_at", *_USAGE, *_CLAIMED})
 """Columns on which no group, verdict, reward or batch row rests: a member that changed in them alone makes no group stale."""
 
 
@@ -268,6 +270,7 @@ def _derive(workspace: Workspace, bundles: Sequence[dict[str, Any]], behind: set
         for bundle_keys in slices([row for row in bundles if row["bundle_key"] in behind]):
             building.replace(bundle_keys)
             advance(len(bundle_keys))
+    building.settle()
     return building.versions
 
 

@@ -126,6 +126,9 @@ TRAJECTORIES = TableSpec(
         num_reply_tokens=pa.int64(),
         cost_usd=pa.float64(),
         record_ids=_STRINGS,  # provenance, in the order of the attempt
+        call_ids=_STRINGS,  # ids by which copies of its answers are known (landing/copied.py), its own and others'
+        copied_call_ids=_STRINGS,  # those of answers that another attempt owns: context here, sampled there
+        copied_from=_STRINGS,  # and that attempt, one for each of them
     ),
     key=("trajectory_id",),
     statistics=("trajectory_id", "bundle_key", "task_key", "context_key", "content_id", "day"),

@@ -21,6 +21,7 @@ from pipelines.config import SourceConfig
 from pipelines.doors.lake import Snapshot
 from pipelines.ids import canonical_json
 from pipelines.landing import redacted_anew, registry
+from pipelines.landing.copied import claims_of, without_copied
 from pipelines.landing.format import Attempt, StoredRecord, asked, units
 from pipelines.landing.sources import settings_of
 from pipelines.landing.spelling import turn_id, with_identities
@@ -36,6 +37,13 @@ SLICE_BUNDLES = 2_000
 
 UNREADABLE = "unreadable"
 
+_MISREAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError)
+"""What a parser raises whose records are not what it takes them for."""
+
+_CLAIMS = pa.schema(
+    [TRAJECTORIES.schema.field(name) for name in ("trajectory_id", "bundle_key", "format", "started_at", "ended_at", "call_ids")]
+)
+
 UNKNOWN_POLICY = "unknown"
 """policy_family of attempts whose log names no model."""
 
@@ -46,21 +54,22 @@ def build(workspace: Workspace, days: Sequence[str] | None = None) -> Built:
     A record is unaccounted where it is in no trajectory and no duplicate, or in both. Bundles that are new are appended,
     slice by slice, so that memory does not grow with the log; of those that were built before the rows are replaced, on
     whatever days they lie. A bundle that its parser cannot read ends in trajectories/duplicates as
-    `unreadable` and stops nobody else.
+    `unreadable` and stops nobody else. Bundles whose answers turn out to be another's, or are its no more, are built again.
     """
     unaccounted = workspace.queries.run("trajectories/unaccounted")
     asked = pa.table({"day": pa.array(sorted(days or ()), pa.string())})
     touched = workspace.queries.run("trajectories/touched", tables={"unaccounted": unaccounted, "asked": asked})
-    if touched.num_rows == 0:
-        return Built(
-            days=[], trajectories=0, duplicates=0, faults=0, why_nothing="every record that landed is in a trajectory already"
-        )
     built = Building(workspace)
     bundles = touched.to_pylist()
     for bundle_keys in slices([row for row in bundles if not row["built"]]):
         built.add(bundle_keys)
     for bundle_keys in slices([row for row in bundles if row["built"]]):
         built.replace(bundle_keys)
+    settled = built.settle()
+    if touched.num_rows == 0 and not settled:
+        return Built(
+            days=[], trajectories=0, duplicates=0, faults=0, why_nothing="every record that landed is in a trajectory already"
+        )
     return built.report()
 
 
@@ -125,6 +134,17 @@ class Building:
             return
         self._count(rows, {*left, *(row["day"] for kept in rows.values() for row in kept)})
 
+    def settle(self) -> int:
+        """Build again what says otherwise than all claims together whose an answer is; how many bundles.
+
+        Claims do not depend on who owns what, so once is enough, and a build that was killed before this is healed by the
+        next one.
+        """
+        misowned = self.workspace.queries.run("trajectories/misowned").to_pylist()
+        for bundle_keys in slices(misowned):
+            self.replace(bundle_keys)
+        return len(misowned)
+
     def report(self) -> Built:
         """What was built."""
         return Built(
@@ -156,14 +176,37 @@ class Building:
         records = self.workspace.queries.run("trajectories/bundles", tables={"asked": asked})
         rows: dict[str, list[dict[str, Any]]] = {TRAJECTORIES.name: [], DUPLICATES.name: []}
         one_by_one = (row for batch in records.to_batches(max_chunksize=1_000) for row in batch.to_pylist())
+        read: list[_Read] = []
         for bundle_key, of_bundle in itertools.groupby(one_by_one, key=lambda row: row["bundle_key"]):
             given = list(of_bundle)
-            trajectories, duplicates = bundle_rows(self.workspace, bundle_key, given, self._source(given))
+            try:
+                read.append(_Read(self.workspace, bundle_key, given, self._source(given)))
+            except _MISREAD as problem:
+                rows[DUPLICATES.name] += _unreadable(bundle_key, given, problem)
+        owners = self._owners(read)
+        for bundle in read:
+            try:
+                trajectories, duplicates = bundle.rows(owners)
+            except _MISREAD as problem:
+                rows[DUPLICATES.name] += _unreadable(bundle.bundle_key, bundle.records, problem)
+                continue
             rows[TRAJECTORIES.name] += trajectories
             rows[DUPLICATES.name] += duplicates
         rows[TRAJECTORIES.name].sort(key=lambda row: row["trajectory_id"])
         rows[DUPLICATES.name].sort(key=lambda row: row["record_id"])
         return rows
+
+    def _owners(self, read: Sequence[_Read]) -> dict[str, dict[str, str]]:
+        """trajectory_id -> {id of an answer: the trajectory of another bundle that owns it}."""
+        made = [claim for bundle in read for claim in bundle.claimed()]
+        if not made:
+            return {}
+        asked = pa.table({"bundle_key": pa.array([bundle.bundle_key for bundle in read], pa.string())})
+        tables = {"made": pa.Table.from_pylist(made, schema=_CLAIMS), "asked": asked}
+        owners: dict[str, dict[str, str]] = {}
+        for row in self.workspace.queries.run("trajectories/owners", tables=tables).to_pylist():
+            owners.setdefault(row["trajectory_id"], {})[row["call_id"]] = row["owner_id"]
+        return owners
 
     def _source(self, records: list[dict[str, Any]]) -> SourceConfig | None:
         source = min(record["source"] for record in records)
@@ -172,38 +215,11 @@ class Building:
         return self.settings[source]
 
 
-def bundle_rows(
-    workspace: Workspace, bundle_key: str, records: Sequence[Mapping[str, Any]], source: SourceConfig | None
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows of trajectories and of duplicates that a bundle's records are, whatever parser version landed them.
-
-    `records`: rows of sql/trajectories/bundles.sql; `source` the configured source of their log, None where there is none.
-    """
+def _unreadable(bundle_key: str, records: Sequence[Mapping[str, Any]], problem: Exception) -> list[dict[str, Any]]:
+    """Rows of duplicates for a bundle that its parser cannot read."""
     parser_version = registry.by_name(records[0]["format"]).parser_version
-    standing = [record for record in records if record["record_id"] == record["stands"]]
-    copies = Counter(record["stands"] for record in records)
-    try:
-        read = _Read(workspace, bundle_key, standing, source)
-        trajectories = [read.row(attempt, copies) for attempt in read.bundle.attempts]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError) as problem:
-        detail = f"{type(problem).__name__}: {problem}"[:300]
-        return [], [_duplicate(record, bundle_key, None, UNREADABLE, parser_version, detail=detail) for record in records]
-    by_record = {record_id: row for row in trajectories for record_id in row["record_ids"]}
-    by_ref = {attempt.ref: row for attempt, row in zip(read.bundle.attempts, trajectories, strict=True)}
-    duplicates = []
-    for record in records:
-        record_id = record["record_id"]
-        if record_id in by_record:
-            continue
-        if record_id in read.bundle.left:
-            ref, kind = read.bundle.left[record_id]
-            stands_for = by_ref[ref] if ref is not None else None
-        else:  # a copy of one that stands, whatever became of that
-            kind = "exact"
-            ref = read.bundle.left.get(record["stands"], (None, ""))[0]
-            stands_for = by_record.get(record["stands"]) or (by_ref[ref] if ref is not None else None)
-        duplicates.append(_duplicate(record, bundle_key, stands_for, kind, parser_version))
-    return trajectories, duplicates
+    detail = f"{type(problem).__name__}: {problem}"[:300]
+    return [_duplicate(record, bundle_key, None, UNREADABLE, parser_version, detail=detail) for record in records]
 
 
 def _duplicate(
@@ -228,29 +244,82 @@ def _duplicate(
 
 
 class _Read:
-    """The attempts of a bundle, with the identities that redaction must not move."""
+    """The attempts of a bundle, with the identities that redaction must not move.
+
+    `records`: rows of sql/trajectories/bundles.sql, whatever parser version landed them; `source` the configured source of
+    their log, None where there is none. Raises one of _MISREAD where the parser cannot read them.
+    """
 
     def __init__(
         self, workspace: Workspace, bundle_key: str, records: Sequence[Mapping[str, Any]], source: SourceConfig | None
     ) -> None:
         self.identity, self.bundle_key, self.source = workspace.identity, bundle_key, source
+        self.records = records
+        standing = [record for record in records if record["record_id"] == record["stands"]]
         self.format = registry.by_name(records[0]["format"])
-        self.days = {record["record_id"]: record["day"] for record in records}
+        self.days = {record["record_id"]: record["day"] for record in standing}
         self.known: dict[tuple[str, bytes], str] = {}
         """Identity before redaction of tools, task ids and snapshots, by what they read like now."""
-        self.bundle = self.format.attempts([self._stored(record) for record in records])
+        self.bundle = self.format.attempts([self._stored(record) for record in standing])
         self._check()
+        for attempt in self.bundle.attempts:
+            for turn in attempt.turns:
+                turn.setdefault("id", turn_id(self.identity, turn))
+        self.claims = [claims_of(self.format, attempt) for attempt in self.bundle.attempts]
 
-    def row(self, attempt: Attempt, copies: Mapping[str, int]) -> dict[str, Any]:
-        """One row of trajectories; `copies` says how often each record stands in the log."""
+    def claimed(self) -> list[dict[str, Any]]:
+        """Rows of _CLAIMS: the attempts with ids by which copies of their answers are known."""
+        return [
+            {
+                "trajectory_id": self._trajectory_id(attempt.ref),
+                "bundle_key": self.bundle_key,
+                "format": self.format.name,
+                "started_at": attempt.started_at,
+                "ended_at": attempt.ended_at,
+                "call_ids": claims.ids,
+            }
+            for attempt, claims in zip(self.bundle.attempts, self.claims, strict=True)
+            if claims.by_turn
+        ]
+
+    def rows(self, owners: Mapping[str, Mapping[str, str]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Rows of trajectories and of duplicates that the records are; `owners` of answers that other bundles own."""
+        copies = Counter(record["stands"] for record in self.records)
+        trajectories = []
+        for attempt, claims in zip(self.bundle.attempts, self.claims, strict=True):
+            foreign = owners.get(self._trajectory_id(attempt.ref), {})
+            left, parent = without_copied(attempt, claims, foreign)
+            row = self._row(left, copies)
+            if parent is not None:
+                row["parent_trajectory_id"] = parent
+            copied = sorted(foreign)
+            told = {"call_ids": claims.ids, "copied_call_ids": copied, "copied_from": [foreign[found] for found in copied]}
+            trajectories.append(row | told)
+        by_record = {record_id: row for row in trajectories for record_id in row["record_ids"]}
+        by_ref = {attempt.ref: row for attempt, row in zip(self.bundle.attempts, trajectories, strict=True)}
+        duplicates = []
+        for record in self.records:
+            record_id = record["record_id"]
+            if record_id in by_record:
+                continue
+            if record_id in self.bundle.left:
+                ref, kind = self.bundle.left[record_id]
+                stands_for = by_ref[ref] if ref is not None else None
+            else:  # a copy of one that stands, whatever became of that
+                kind = "exact"
+                ref = self.bundle.left.get(record["stands"], (None, ""))[0]
+                stands_for = by_record.get(record["stands"]) or (by_ref[ref] if ref is not None else None)
+            duplicates.append(_duplicate(record, self.bundle_key, stands_for, kind, self.format.parser_version))
+        return trajectories, duplicates
+
+    def _row(self, attempt: Attempt, copies: Mapping[str, int]) -> dict[str, Any]:
+        """One row of trajectories without what copies say; `copies` says how often each record stands in the log."""
         source = self.source
         harness = (source.harness if source else None) or attempt.harness or self.format.name
         policy_version = attempt.policy_version
         if policy_version is None and source is not None and attempt.model is not None:
             policy_version = source.policies.get(attempt.model)
         outcome_range = (source.outcome_range if source else None) or attempt.outcome_range
-        for turn in attempt.turns:
-            turn.setdefault("id", turn_id(self.identity, turn))
         system, request = asked(attempt.turns)
         if attempt.task_id is not None:
             task_key = self.identity.named_task_key(harness, self._known("task_id", attempt.task_id))

@@ -45,9 +45,10 @@ class AnthropicMessages:
     """The format; see LogFormat."""
 
     name = "anthropic_messages"
-    parser_version = 1
+    parser_version = 2
     what = "Anthropic Messages API, one request with its response per record, or recorded SSE"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """A line, the document or the array's first item is a request, a message, or both; or a stream begins."""

@@ -41,6 +41,7 @@ class ArtParquet:
     parser_version = 1
     what = "ART trajectory groups (Parquet)"
     gives = frozenset({"task_id", "outcome", "model"})
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """A Parquet file with the columns of trajectory groups."""

@@ -54,6 +54,7 @@ class Atif:
     parser_version = 1
     what = "ATIF trajectories, and Harbor's result.json files about them"
     gives = frozenset(GIVES)
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """A document that names its schema, or a trial's result."""

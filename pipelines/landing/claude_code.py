@@ -60,9 +60,10 @@ class ClaudeCode:
     """The format; see LogFormat."""
 
     name = "claude_code"
-    parser_version = 1
+    parser_version = 2
     what = "Claude Code sessions with their subagents, one JSON object per line"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """A line among the first has the envelope of a message, or is one of the known notes."""

@@ -37,9 +37,10 @@ class ClaudeManagedAgents:
     """The format; see LogFormat."""
 
     name = "claude_managed_agents"
-    parser_version = 1
+    parser_version = 2
     what = "Event streams of Anthropic's managed agents, as recorded around the SDK's calls"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """Lines of [client.beta.sessions.…, payload]."""

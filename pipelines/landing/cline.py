@@ -34,9 +34,10 @@ class Cline:
     """The format; see LogFormat."""
 
     name = "cline"
-    parser_version = 1
+    parser_version = 2
     what = "Cline sessions (messages.json, api_conversation_history.json)"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """A session's messages or its own file, or an array of messages with Cline's times or under its name."""

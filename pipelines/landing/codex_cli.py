@@ -40,9 +40,10 @@ class CodexCli:
     """The format; see LogFormat."""
 
     name = "codex_cli"
-    parser_version = 1
+    parser_version = 2
     what = "Codex CLI rollout files, one JSON object per line"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """A row among the first has the envelope, or the first is the bare header of old files."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.landing.format import Attempt, Bundle, call_entry
+from pipelines.landing.format import Attempt, Bundle, CallUsage, call_entry
 from pipelines.landing.shapes import total
 from pipelines.landing.stitching import shared_by_all
 
@@ -191,6 +191,10 @@ def _attempt(path: Path, owners: Mapping[str, Path], told: set[Path], facts: Map
             "num_shared_turns": num_shared,
             "num_prompt_tokens": total([node.num_prompt_tokens for node in answers]),
             "num_reply_tokens": total([node.num_reply_tokens for node in answers]),
+            "usages": [
+                CallUsage(model=node.model, num_prompt_tokens=node.num_prompt_tokens, num_reply_tokens=node.num_reply_tokens)
+                for node in answers
+            ],
             **facts,
         }
     )

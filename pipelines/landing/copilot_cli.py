@@ -39,9 +39,10 @@ class CopilotCli:
     """The format; see LogFormat."""
 
     name = "copilot_cli"
-    parser_version = 1
+    parser_version = 2
     what = "GitHub Copilot CLI session events, one JSON object per line"
     gives = frozenset({"outcome", "model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """A row among the first is one of its events."""

@@ -28,9 +28,10 @@ class CursorCli:
     """The format; see LogFormat."""
 
     name = "cursor_cli"
-    parser_version = 1
+    parser_version = 2
     what = "Cursor agent transcripts, one message a line"
     gives: frozenset[str] = frozenset()
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """Lines of nothing but a role and a message that says what was said."""

@@ -30,9 +30,10 @@ class DroidCli:
     """The format; see LogFormat."""
 
     name = "droid_cli"
-    parser_version = 1
+    parser_version = 2
     what = "Factory Droid sessions and stream-json output, one event a line"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """A session's header or entries, or events of a stream in Droid's words."""

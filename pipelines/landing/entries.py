@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.landing.format import Attempt, call_entry
+from pipelines.landing.format import Attempt, CallUsage, call_entry
 from pipelines.landing.shapes import total
 from pipelines.landing.stitching import shared_by_all
 
@@ -183,6 +183,15 @@ def _attempt(stretch: _Stretch, facts: dict[str, Any]) -> Attempt:
         "num_prompt_tokens": total([entry.num_prompt_tokens for entry in metered]),
         "num_reply_tokens": total([entry.num_reply_tokens for entry in metered]),
         "cost_usd": total([entry.cost_usd for entry in metered]),
+        "usages": [
+            CallUsage(
+                model=entry.model,
+                num_prompt_tokens=entry.num_prompt_tokens,
+                num_reply_tokens=entry.num_reply_tokens,
+                cost_usd=entry.cost_usd,
+            )
+            for entry in calls
+        ],
     }
     return Attempt(**{**told, **facts})
 

@@ -113,6 +113,16 @@ class StoredRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallUsage:
+    """What one answer cost and which model gave it; None where not logged."""
+
+    model: str | None = None
+    num_prompt_tokens: int | None = None
+    num_reply_tokens: int | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One attempt in uniform words; the columns of trajectories/trajectories that a log can tell.
 
@@ -165,6 +175,9 @@ class Attempt:
     """Usage summed over the attempt's calls, each call once; None where not logged."""
     num_reply_tokens: int | None = None
     cost_usd: float | None = None
+    usages: list[CallUsage] = field(default_factory=list)
+    """Usage and model of each entry of `calls`; empty where the log does not tell them apart. Needed where another attempt
+    owns some of the answers."""
 
     @property
     def num_sampled_turns(self) -> int:
@@ -222,6 +235,15 @@ class LogFormat(Protocol):
     @property
     def gives(self) -> frozenset[str]:
         """Those of GIVES that its records carry."""
+        ...
+
+    @property
+    def unique_calls(self) -> frozenset[str]:
+        """Whose ids tell a copied answer from one that was sampled twice (copied.py): `call`, those in `calls`, which are the
+        model server's or random; `tool_call`, those of tool calls, of logs that harnesses themselves write as they run.
+
+        Published results are no such logs: what rewrote their ids may have used one for many calls.
+        """
         ...
 
     def detect(self, head: Head) -> bool:

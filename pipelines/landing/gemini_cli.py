@@ -37,9 +37,10 @@ class GeminiCli:
     """The format; see LogFormat."""
 
     name = "gemini_cli"
-    parser_version = 1
+    parser_version = 2
     what = "Gemini CLI chats, one JSON object or JSONL"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """The session's header, with its messages or as a row of its own, or rows of messages."""

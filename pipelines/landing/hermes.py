@@ -24,9 +24,10 @@ class Hermes:
     """The format; see LogFormat."""
 
     name = "hermes"
-    parser_version = 1
+    parser_version = 2
     what = "Hermes agent sessions, one JSON object each"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """An object with a session's id, start and messages in Hermes's words."""

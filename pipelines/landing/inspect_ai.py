@@ -49,6 +49,7 @@ class InspectAi:
     parser_version = 1
     what = "Inspect AI logs (.json and .eval)"
     gives = frozenset({"task_id", "outcome", "model", "times"})
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """An archive that begins with a log's members, or a document with an evaluation of a task by a model."""

@@ -39,9 +39,10 @@ class KimiCli:
     """The format; see LogFormat."""
 
     name = "kimi_cli"
-    parser_version = 1
+    parser_version = 2
     what = "Kimi CLI wire logs, one event a line, one file per agent"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """The first line of a wire log, or events of its loop; or the state file that stands beside."""

@@ -36,9 +36,10 @@ class Langfuse:
     """The format; see LogFormat."""
 
     name = "langfuse"
-    parser_version = 1
+    parser_version = 2
     what = "Langfuse exports: traces with observations, or observations, traces and scores as lists or JSONL"
     gives = frozenset({"outcome", "model", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """A trace beside or around its observations; else observations, traces or scores in a list, a page or lines."""

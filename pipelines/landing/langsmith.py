@@ -34,9 +34,10 @@ class LangSmith:
     """The format; see LogFormat."""
 
     name = "langsmith"
-    parser_version = 1
+    parser_version = 2
     what = "LangSmith runs: create and update payloads, or exported runs"
     gives = frozenset({"task_id", "outcome", "model", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """Runs under post, patch or runs, in a list or a line each."""

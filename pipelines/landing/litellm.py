@@ -28,9 +28,10 @@ class LiteLLM:
     """The format; see LogFormat."""
 
     name = "litellm"
-    parser_version = 1
+    parser_version = 2
     what = "LiteLLM proxy: SpendLogs rows and StandardLoggingPayload, one per call"
     gives = frozenset({"model", "logprobs", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """A line, the document or the array's first item has a call type, LiteLLM's start time, messages and a response."""

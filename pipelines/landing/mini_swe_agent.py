@@ -47,6 +47,7 @@ class MiniSweAgent:
     parser_version = 1
     what = "mini-swe-agent trajectories (.traj.json)"
     gives = frozenset({"task_id", "model", "logprobs", "times"})
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """An object with info of mini-swe-agent and messages, or a list of messages whose first answer is a bash block."""

@@ -36,6 +36,7 @@ class NemoGym:
     parser_version = 1
     what = "NeMo Gym rollouts, one line per attempt"
     gives = frozenset(GIVES)
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """A line among the first has the request and its response."""

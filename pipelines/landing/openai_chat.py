@@ -44,9 +44,10 @@ class OpenAIChat:
     """The format; see LogFormat."""
 
     name = "openai_chat"
-    parser_version = 1
+    parser_version = 2
     what = "OpenAI-compatible chat completions, one request with its response per record"
     gives = frozenset({"model", "token_ids", "logprobs", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """A line, the document or the array's first item is a request, a completion, or both in one of their wrappings."""

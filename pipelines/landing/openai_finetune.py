@@ -34,6 +34,7 @@ class OpenAIFinetune:
     parser_version = 1
     what = "training sets for chat models (messages, preference pairs); demonstrations, nothing sampled"
     gives = frozenset[str]()
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """A line or the array's first item holds a conversation and nothing of a call, or a preference pair."""

@@ -38,9 +38,10 @@ class OpenAIResponses:
     """The format; see LogFormat."""
 
     name = "openai_responses"
-    parser_version = 1
+    parser_version = 2
     what = "OpenAI Responses API, one response (with its request) per record, or recorded SSE"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """A line, the document or the array's first item is a response or holds one; or a stream of one begins."""

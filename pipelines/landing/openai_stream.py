@@ -27,9 +27,10 @@ class OpenAIStream:
     """The format; see LogFormat."""
 
     name = "openai_stream"
-    parser_version = 1
+    parser_version = 2
     what = "streamed OpenAI chat completions, as JSONL of chunks or SSE text"
     gives = frozenset({"model", "logprobs", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """An object among the first lines is a chunk."""

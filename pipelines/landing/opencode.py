@@ -39,9 +39,10 @@ class OpenCode:
     """The format; see LogFormat."""
 
     name = "opencode"
-    parser_version = 1
+    parser_version = 2
     what = "OpenCode storage (session, message and part files) and exported sessions"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """One of the tree's three kinds of file, or an export."""

@@ -43,6 +43,7 @@ class OpenHands:
     parser_version = 1
     what = "OpenHands evaluation and resolver output.jsonl, saved trajectories"
     gives = frozenset({"task_id", "outcome", "model", "times"})
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """A row of an evaluation or of the resolver, a list of events, or a dump of messages by its name."""

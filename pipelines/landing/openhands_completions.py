@@ -28,9 +28,10 @@ class OpenHandsCompletions:
     """The format; see LogFormat."""
 
     name = "openhands_completions"
-    parser_version = 1
+    parser_version = 2
     what = "OpenHands completion log, one JSON file per call"
     gives = frozenset({"model", "logprobs", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """An object with messages, a timestamp, and the call's latency, arguments or price."""

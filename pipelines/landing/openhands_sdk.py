@@ -44,9 +44,10 @@ class OpenHandsSdk:
     """The format; see LogFormat."""
 
     name = "openhands_sdk"
-    parser_version = 1
+    parser_version = 2
     what = "OpenHands SDK (V1) events, as lines or as files"
     gives = frozenset({"model", "token_ids", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """Events with id, source and kind."""

@@ -30,9 +30,10 @@ class OpenInference:
     """The format; see LogFormat."""
 
     name = "openinference"
-    parser_version = 1
+    parser_version = 2
     what = "OpenInference spans as JSON objects (Phoenix, Arize, OpenTelemetry's JSON dump)"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """Objects with a context of trace_id and span_id, in a list, by themselves or a line each."""

@@ -31,9 +31,10 @@ class OtlpGenai:
     """The format; see LogFormat."""
 
     name = "otlp_genai"
-    parser_version = 1
+    parser_version = 2
     what = "OTLP/JSON traces with GenAI, OpenInference, OpenLLMetry or Vercel AI attributes"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """A request, or a list or lines of them."""

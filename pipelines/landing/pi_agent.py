@@ -37,9 +37,10 @@ class PiAgent:
     """The format; see LogFormat."""
 
     name = "pi_agent"
-    parser_version = 1
+    parser_version = 2
     what = "pi coding agent sessions (~/.pi/agent/sessions), one line per entry"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """A header with an id and a folder among the first lines, or entries in pi's own words."""

@@ -38,9 +38,10 @@ class QwenCli:
     """The format; see LogFormat."""
 
     name = "qwen_cli"
-    parser_version = 1
+    parser_version = 2
     what = "Qwen Code chats, one JSON object per line"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call", "tool_call"})
 
     def detect(self, head: Head) -> bool:
         """A row among the first has a session's envelope around message.parts."""

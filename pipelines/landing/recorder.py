@@ -85,6 +85,7 @@ class Recorder:
     parser_version = 2
     what = "nightshift's own recording door, one line per call"
     gives = frozenset(GIVES)
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """A line among the first is an object with `recorder` and `kind`, or the first is still being written."""

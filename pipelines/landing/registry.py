@@ -13,6 +13,7 @@ into tests/landing/. What a parser must hold:
 - nothing is dropped: what is no record is a BadRecord, what belongs to no attempt gets a skip_reason.
 - only what the logged policy wrote is `sampled`: no simulated users, demonstrations, tool output, repeated prefixes.
 - a missing outcome, model or time is None, never a guess; a harness fault is `fault`, never an outcome of 0.
+- `unique_calls` names ids only that no two answers in the world share; else honest attempts lose their answers.
 - when the meaning of a stored record changes, raise `parser_version`.
 
 What many formats share, to be used and not written again:

@@ -45,6 +45,7 @@ class ShareGPT:
     parser_version = 1
     what = "ShareGPT and LLaMA-Factory conversations; demonstrations, nothing sampled"
     gives = frozenset[str]()
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """A line or the array's first item holds turns of `from` and `value`, or messages of parts with a `value`."""

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.landing.format import Attempt, call_entry
+from pipelines.landing.format import Attempt, CallUsage, call_entry
 from pipelines.landing.shapes import total
 
 
@@ -181,6 +181,15 @@ def attempt_of(chain: Chain, *, first_is_whole: bool = False, **facts: Any) -> A
         "num_prompt_tokens": total([call.num_prompt_tokens for call in chain.own]),
         "num_reply_tokens": total([call.num_reply_tokens for call in chain.own]),
         "cost_usd": total([call.cost_usd for call in chain.own]),
+        "usages": [
+            CallUsage(
+                model=call.model,
+                num_prompt_tokens=call.num_prompt_tokens,
+                num_reply_tokens=call.num_reply_tokens,
+                cost_usd=call.cost_usd,
+            )
+            for call in _answered(chain)
+        ],
     }
     return Attempt(**{**told, **facts})
 

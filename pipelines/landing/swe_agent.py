@@ -49,6 +49,7 @@ class SweAgent:
     parser_version = 1
     what = "SWE-agent .traj files and SWE-bench report.json files about them"
     gives = frozenset({"task_id", "outcome", "model"})
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """An object with steps of an action and its observation, or with a history of agents' messages, or a report."""

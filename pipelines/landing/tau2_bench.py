@@ -47,6 +47,7 @@ class Tau2Bench:
     parser_version = 1
     what = "tau2-bench results and simulations"
     gives = frozenset({"task_id", "outcome", "model", "times"})
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """A simulation, or an object with the info that a run of simulations has."""

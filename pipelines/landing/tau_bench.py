@@ -39,6 +39,7 @@ class TauBench:
     parser_version = 1
     what = "tau-bench run.py results, one array item per attempt"
     gives = frozenset({"task_id", "outcome"})
+    unique_calls = frozenset[str]()
 
     def detect(self, head: Head) -> bool:
         """An array whose first item has task_id, reward and traj."""

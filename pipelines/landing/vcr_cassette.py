@@ -37,9 +37,10 @@ class VcrCassette:
     """The format; see LogFormat."""
 
     name = "vcr_cassette"
-    parser_version = 1
+    parser_version = 2
     what = "recorded HTTP traffic to OpenAI- or Anthropic-like endpoints (vcrpy, YAML or JSON)"
     gives = frozenset({"model", "logprobs", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """YAML or JSON with a list of interactions, each a request and a response with a `uri`."""

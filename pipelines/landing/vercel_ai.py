@@ -28,9 +28,10 @@ class VercelAi:
     """The format; see LogFormat."""
 
     name = "vercel_ai"
-    parser_version = 1
+    parser_version = 2
     what = "Vercel AI SDK spans (ai.prompt.messages, ai.response.*) of OpenTelemetry for JavaScript"
     gives = frozenset({"model", "times"})
+    unique_calls = frozenset({"call"})
 
     def detect(self, head: Head) -> bool:
         """Objects with a spanContext, in a list, by themselves or a line each."""

@@ -1,5 +1,6 @@
 -- Sealed groups whose ground is gone, and that nobody knows of yet: a member has no trajectory any more, or its task, policy or
--- context became another (a log was written anew in place, a parser cannot read a bundle that grew). Parameters: $strict.
+-- context became another (a log was written anew in place, a parser cannot read a bundle that grew), or some of its answers
+-- turned out to be another attempt's. Parameters: $strict.
 SELECT
     g.group_id,
     CASE WHEN bool_or(t.trajectory_id IS NULL) THEN 'member_removed' ELSE 'member_changed' END AS reason
@@ -12,6 +13,7 @@ WHERE g."role" = 'member'
       OR t.task_key <> g.task_key
       OR t.policy_family <> g.policy_family
       OR ($strict AND t.context_key <> g.context_key)
+      OR (len(t.copied_call_ids) > 0 AND t.content_id <> g.content_id)
   )
 GROUP BY g.group_id
 ORDER BY g.group_id

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Mended(Recorder):
     """A recorder parser of tomorrow: other outcomes, counts and names of attempts."""
 
-    parser_version = 2
+    parser_version = Recorder.parser_version + 1
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         bundle = super().attempts(records)

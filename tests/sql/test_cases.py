@@ -73,12 +73,12 @@ def read(file: Path) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """YAML reads 2026-11-20 as a date; the lake keeps days as text."""
+    """YAML reads 2026-11-20 as a date; the lake keeps days as text, and moments as moments."""
     if isinstance(value, dict):
         return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [plain(entry) for entry in value]
-    return value.isoformat() if isinstance(value, datetime.date) else value
+    return value.isoformat() if type(value) is datetime.date else value
 
 
 def handed(rows: Any) -> pa.Table:
