@@ -4,7 +4,9 @@ A changed rule set must reach what is stored, and no id may move for it: where a
 changed nothing in it), they are taken from its text before the new rules change that. What a rule that is gone had replaced
 stays replaced; nobody has the text any more.
 
-Every record that is rewritten gets the hash of the rules, so a kill leaves the rest for the next time. Old files are deleted
+A changed redaction key is like a changed rule: tokens under a key that is gone become tokens under the one in force.
+
+Every record that is rewritten gets the hash of the rules and the fingerprint of the key, so a kill leaves the rest for the next time. Old files are deleted
 at the end: until then two sequences in the log of landing/records say that this is due.
 """
 
@@ -19,7 +21,7 @@ import pyarrow.dataset as ds
 
 from pipelines.doors.lake import Lake, Snapshot
 from pipelines.landing.redacting_again import redacted_again
-from pipelines.landing.redaction import Redactor
+from pipelines.landing.redaction import Redactor, keyed_anew, under
 from pipelines.landing.redaction_rules import rules_of
 from pipelines.landing.rows import RAW_LIMIT
 from pipelines.schemas import DUPLICATES, QUARANTINE, RECORDS, TABLES, TRAJECTORIES
@@ -162,27 +164,33 @@ class _Redacting:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace, self.rules = workspace, rules_of(workspace)
+        self.under = under(self.rules, workspace.redaction_key)
         self.changed: set[str] = set()
         """Bundles of records whose text changed."""
 
     def record(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row of landing/records."""
-        if row["rules"] == self.rules.hash:
+        if row["rules"] == self.under:
             return row
         redactor = self._redactor()
         again = redacted_again(row, redactor, self.workspace.identity)
-        if redactor.counts.total():
+        if again["raw"] != row["raw"]:
             self.changed.add(row["bundle_key"])
-        return {**row, **again, "source": redactor.text(row["source"])}
+        source = keyed_anew(row["source"], redactor.key, row["rules"])
+        return {**row, **again, "source": redactor.text(source)}
 
     def piece(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row of landing/quarantine."""
-        if row["rules"] == self.rules.hash:
+        if row["rules"] == self.under:
             return row
         redactor = self._redactor()
-        raw = redactor.bad_text((row["raw"] or "").encode(), RAW_LIMIT)
-        texts = {name: redactor.text(row[name]) for name in ("source", "detail") if row[name] is not None}
-        return {**row, **texts, "raw": raw, "rules": self.rules.hash}
+        keyed = {
+            name: keyed_anew(row[name], redactor.key, row["rules"])
+            for name in ("source", "detail", "raw")
+            if row[name] is not None
+        }
+        raw = redactor.bad_text(keyed.pop("raw", "").encode(), RAW_LIMIT)
+        return {**row, **{name: redactor.text(text) for name, text in keyed.items()}, "raw": raw, "rules": self.under}
 
     def _redactor(self) -> Redactor:
         return Redactor(self.workspace.redaction_key, self.rules)
@@ -196,7 +204,7 @@ def _rewritten(again: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[p
 
 
 def _behind(workspace: Workspace) -> dict[str, pa.Table]:
-    parameters = {"rules": rules_of(workspace).hash}
+    parameters = {"rules": under(rules_of(workspace), workspace.redaction_key)}
     return {
         RECORDS.name: workspace.queries.run("replay/other_rules", parameters),
         QUARANTINE.name: workspace.queries.run("replay/other_rules_quarantine", parameters),
