@@ -108,9 +108,10 @@ class Identity:
         """Under what it was asked: ids of the system prompt's turns, of the tool schema, of the environment snapshot (I4)."""
         return self.of("context", canonical_json([list(system), tools_id, snapshot_id]))
 
-    def group_id(self, task_key: str, context_key: str, trajectory_ids: Sequence[str]) -> str:
-        """A group is its task, its context and its sorted members."""
-        return self.of("group", task_key, context_key, *sorted(trajectory_ids))
+    def group_id(self, task_key: str, context_key: str, trajectory_ids: Sequence[str], *, times: int = 0) -> str:
+        """A group is its task, its context and its sorted members; `times`: how often these became stale as a group before."""
+        again = [f"times {times}"] if times else []
+        return self.of("group", task_key, context_key, *sorted(trajectory_ids), *again)
 
     def share(self, kind: str, key: str) -> float:
         """A stable pseudo-random number in [0, 1) for a key: draws splits without knowing the other keys."""

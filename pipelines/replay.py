@@ -1,12 +1,15 @@
-"""Reads: landing/records, trajectories, groups, rewards, consumed, checkpoints. Writes: trajectories, duplicates, groups/stale. Next: groups.
+"""Reads: landing/records, trajectories, groups, rewards, consumed, checkpoints. Writes: records, trajectories, groups/stale. Next: groups.
 
-The log is the asset: landing/records keeps every record raw, so what an older parser made of it can be made again. A replay
-first says what would change, reading slice by slice as a build does, and derives again where it is told to.
+The log is the asset: landing/records keeps every record raw, so what an older parser made of it can be made again: where a
+record belongs (landing/placed_anew.py) and what the records of a bundle are. A replay first says what would change, reading
+slice by slice as a build does, and derives again where it is told to. Redacting anew comes last, since it makes trajectories
+again by the parsers in force, and what those change must be known by then.
 
 Sealed groups never change. One that holds a member whose row became another, or is gone, was put together and rewarded from
 what is no longer so: it is entered in groups/stale before any row is replaced, is scored and trained no more, and what
-learned from it keeps citing the batch that it really used. A kill anywhere leaves bundles that are behind, which the same
-command finds again.
+learned from it keeps citing the batch that it really used. Its members form new groups with the next sealing, unless a batch
+consumed it: what trained once trains no more (I14). A kill anywhere leaves bundles that are behind, which the same command
+finds again.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pipelines import groups
-from pipelines.landing import redacted_anew, registry
+from pipelines.landing import placed_anew, redacted_anew, registry
+from pipelines.landing.placed_anew import Placing
 from pipelines.landing.retrying import Retried
 from pipelines.landing.retrying import retry as retry_pieces
 from pipelines.progress import bar
@@ -114,25 +118,34 @@ def replay(
 
     Looked at are the bundles that another parser version made or that could not be read, with `every` all (settings of a
     source reach what was built before only so); of `format` and with a record on the days `first` to `last` where these are
-    given. `bundle_keys` narrows it to these. Whatever it is narrowed to, records and pieces that were redacted under other
-    rules are redacted anew with `apply`, all of them: a secret knows no format. UnknownFormatError where no format has that name.
+    given. `bundle_keys` narrows it to these, and to what their records are: none is put elsewhere. Where rules or the
+    redaction key have changed, nothing else narrows it, since everything is redacted anew then: a secret knows no format.
+    UnknownFormatError where no format has that name.
     """
     if format is not None:
         registry.by_name(format)
     redacted = redacted_anew.behind(workspace) if bundle_keys is None else {}
-    if apply and bundle_keys is None and (redacted or redacted_anew.is_due(workspace)):
-        _redact(workspace)
-    wanted = _bundles(workspace, format, first, last, every)
+    redacts = bundle_keys is None and (bool(redacted) or redacted_anew.is_due(workspace))
+    if redacts:
+        format = first = last = None
+    asked_for = {"format": format, "first": first, "last": last, "every": every}
+    placing = placed_anew.look(workspace, **asked_for) if bundle_keys is None else placed_anew.nothing()
+    wanted = _bundles(workspace, placing, asked_for)
     if bundle_keys is not None:
         asked = set(bundle_keys)
         wanted = [row for row in wanted if row["bundle_key"] in asked]
-    changes = _compared(workspace, wanted)
+    changes = _compared(workspace, wanted, placing)
     stale = _stale(workspace, changes)
     versions: dict[str, int] = {}
-    if apply and changes.bundles:
+    if apply and (changes.bundles or placing.rows.num_rows):
         _enter(workspace, stale)
         reached("replay:stale_entered")
-        versions = _derive(workspace, wanted, set(changes.bundles))
+        placed_anew.write(workspace, placing)
+        if placing.moved:
+            versions = build(workspace).versions
+        versions |= _derive(workspace, [row for row in wanted if not row["moved"]], set(changes.bundles))
+    if apply and redacts:
+        _redact(workspace)
     return Replayed(
         applied=apply,
         bundles=len(wanted),
@@ -146,9 +159,11 @@ def replay(
         stale_groups=[row["group_id"] for row in stale],
         stale_rewards=sum(row["num_rewards"] for row in stale),
         checkpoints=_learned(workspace, stale),
+        placed=dict(placing.columns),
+        unplaced=dict(placing.kept),
         redacted=redacted,
         versions=versions,
-        why_nothing=None if changes.bundles or redacted else _why_nothing(wanted),
+        why_nothing=None if changes.bundles or placing.moved or redacted else _why_nothing(wanted),
     )
 
 
@@ -195,25 +210,19 @@ def _redact(workspace: Workspace) -> None:
     redacted_anew.delete_old_files(workspace)
 
 
-def _bundles(workspace: Workspace, format: str | None, first: str | None, last: str | None, every: bool) -> list[dict[str, Any]]:
-    current = pa.table(
-        {
-            "format": [format.name for format in registry.FORMATS],
-            "parser_version": pa.array([format.parser_version for format in registry.FORMATS], pa.int32()),
-        }
-    )
-    parameters = {"format": format, "first": first, "last": last, "every": every}
-    return workspace.queries.run("replay/bundles", parameters, tables={"current": current}).to_pylist()
+def _bundles(workspace: Workspace, placing: Placing, asked_for: dict[str, Any]) -> list[dict[str, Any]]:
+    tables = {"current": placed_anew.current(), "placed": placing.placed}
+    return workspace.queries.run("replay/bundles", asked_for, tables=tables).to_pylist()
 
 
-def _compared(workspace: Workspace, bundles: Sequence[dict[str, Any]]) -> _Changes:
-    changes, building = _Changes(), Building(workspace)
+def _compared(workspace: Workspace, bundles: Sequence[dict[str, Any]], placing: Placing) -> _Changes:
+    changes, building = _Changes(), Building(workspace, placing.placed)
     days = {row["bundle_key"]: (row["first_day"], row["last_day"]) for row in bundles}
     with bar("replay", len(bundles)) as advance:
         for bundle_keys in slices(bundles):
             after = building.rows(bundle_keys)
-            first, last = min(days[key][0] for key in bundle_keys), max(days[key][1] for key in bundle_keys)
-            stored = functools.partial(_stored, workspace, bundle_keys, first, last)
+            stored_on = [day for key in bundle_keys for day in days[key] if day is not None]
+            stored = functools.partial(_stored, workspace, bundle_keys, min(stored_on, default=""), max(stored_on, default=""))
             changes.compare(
                 bundle_keys,
                 _Rows(stored(TRAJECTORIES.name), stored(DUPLICATES.name)),

@@ -93,8 +93,12 @@ class Replayed(Report):
     checkpoints: list[dict[str, object]]
     """Checkpoints that learned from those groups ({checkpoint, policy_version, night, through}); they keep citing the batches
     that they used."""
+    placed: dict[str, int] = field(default_factory=dict)
+    """Records that belong elsewhere by the parsers in force: how many have another `bundle_key`, `day` or `skip_reason`."""
+    unplaced: dict[str, int] = field(default_factory=dict)
+    """Why other records stay where they are although nobody can say whether they belong there."""
     redacted: dict[str, int] = field(default_factory=dict)
-    """Records and pieces that a changed rule set redacts anew, by table."""
+    """Records and pieces that a changed rule set or redaction key redacts anew, by table."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ RECORDS = TableSpec(
         skip_reason=pa.string(),  # null: it belongs to a trajectory; else one of reasons.SKIP_REASONS
         raw=pa.string(),  # the record as logged, redacted
         identities=pa.string(),  # JSON: of its turns, tools, task id before redaction (landing/spelling.py); null where redaction changed nothing
-        rules=pa.string(),  # hash of the redaction rules that it was landed under; null in lakes from before there was one
+        rules=pa.string(),  # `<hash of the redaction rules>.<fingerprint of the redaction key>` that it stands under; null or without a key in older lakes
         source=pa.string(),  # file, relative to the workspace where it lies inside it
         line=pa.int64(),  # first line of the record in its file, from 1
         byte_start=pa.int64(),
@@ -77,7 +77,7 @@ QUARANTINE = TableSpec(
         reason=pa.string(),  # one of reasons.QUARANTINE_REASONS
         detail=pa.string(),  # what the parser said, redacted
         raw=pa.string(),  # redacted, cut at 64 KiB
-        rules=pa.string(),  # hash of the redaction rules that it was landed under
+        rules=pa.string(),  # rules and key that it stands under, as in landing/records
         landed_at=_TIME,
     ),
     key=("record_id",),
@@ -190,7 +190,7 @@ STALE = TableSpec(
     "groups/stale",
     _schema(
         group_id=pa.string(),  # a sealed group whose ground is gone: it is scored and trained no more
-        reason=pa.string(),  # one of reasons.STALE_REASONS
+        reason=pa.string(),  # one of reasons.STALE_REASONS; its members may form another group, unless a batch consumed it
     ),
     key=("group_id",),
     statistics=("group_id",),
@@ -244,11 +244,12 @@ VERDICTS = TableSpec(
         trajectory_id=pa.string(),
         verifier=pa.string(),  # name in the workspace
         verifier_hash=pa.string(),  # of its configuration and code
+        times=pa.int32(),  # how often a group of the attempt had become stale: what was verified then may read otherwise now; null in rows from before it was counted: 0
         verifier_score=pa.int64(),  # 1e-6; null where the verifier failed
         reason=pa.string(),  # null, or why there is no score
         night=pa.string(),
     ),
-    key=("trajectory_id", "verifier", "verifier_hash"),
+    key=("trajectory_id", "verifier", "verifier_hash", "times"),
     statistics=("trajectory_id", "night"),
 )
 

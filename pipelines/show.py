@@ -148,6 +148,8 @@ def replayed(content: dict[str, Any]) -> None:
     if content["columns"]:
         table("\nWhat is different", ["column", "trajectories"], list(content["columns"].items()), numbers=["trajectories"])
     rests = {
+        **({"records that belong elsewhere, by what is new of them": content["placed"]} if content["placed"] else {}),
+        **({"records that stay where they are": content["unplaced"]} if content["unplaced"] else {}),
         "records that can be read now": content["readable"],
         "records that cannot": content["unreadable"],
         "groups that fall stale": len(content["stale_groups"]),

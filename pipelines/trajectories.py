@@ -90,8 +90,9 @@ def slices(bundles: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
 class Building:
     """Builds slices of bundles and counts what came of them."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
+    def __init__(self, workspace: Workspace, placed: pa.Table | None = None) -> None:
+        """`placed`: where a replay would put some records (placed_anew.PLACED); for `rows` alone."""
+        self.workspace, self.placed = workspace, placed
         self.settings: dict[str, SourceConfig | None] = {}
         self.days: set[str] = set()
         self.trajectories = self.faults = self.linked = self.gaps = self.identical = 0
@@ -173,7 +174,10 @@ class Building:
     def rows(self, bundle_keys: list[str]) -> dict[str, list[dict[str, Any]]]:
         """Rows of both tables, each sorted by id."""
         asked = pa.table({"bundle_key": pa.array(bundle_keys, pa.string())})
-        records = self.workspace.queries.run("trajectories/bundles", tables={"asked": asked})
+        if self.placed is None or not self.placed.num_rows:
+            records = self.workspace.queries.run("trajectories/bundles", tables={"asked": asked})
+        else:
+            records = self.workspace.queries.run("replay/bundles_as_placed", tables={"asked": asked, "placed": self.placed})
         rows: dict[str, list[dict[str, Any]]] = {TRAJECTORIES.name: [], DUPLICATES.name: []}
         one_by_one = (row for batch in records.to_batches(max_chunksize=1_000) for row in batch.to_pylist())
         read: list[_Read] = []

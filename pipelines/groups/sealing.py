@@ -1,7 +1,10 @@
 """Sealed groups: trajectories of one task under one context, cut by sorted id inside tumbling windows.
 
 A group is sealed when it is full, when its window is over, or when a night judges what is there; from then on it never
-changes, and later siblings form a group of their own.
+changes, and later siblings form a group of their own. So do the members of a group that became stale before any batch consumed
+it: they are sealed anew as what they are now, and rewarded anew. A group that became stale never comes back, not even where a
+later replay restores the very content of its members: they form a new group, which has another id, since what is said of the
+old one (its rewards, and that they count no more) stays true of it.
 """
 
 from __future__ import annotations
@@ -131,12 +134,16 @@ def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, H
     }
     cuts = workspace.queries.run("groups/cuts", parameters, tables={"depths": depths(workspace)}, pinned=pinned)
     # ids are keyed hashes, which SQL cannot make
-    ids = [
-        workspace.identity.group_id(task_key, context, members)
-        for task_key, context, members in zip(
-            *(cuts.column(name).to_pylist() for name in ("task_key", "context", "trajectory_ids")), strict=True
-        )
-    ]
+    stale = set(workspace.lake.read(STALE.name, ["group_id"]).column("group_id").to_pylist())
+    ids = []
+    for task_key, context, members in zip(
+        *(cuts.column(name).to_pylist() for name in ("task_key", "context", "trajectory_ids")), strict=True
+    ):
+        times, group_id = 0, workspace.identity.group_id(task_key, context, members)
+        while group_id in stale:  # the very same members were a group before
+            times += 1
+            group_id = workspace.identity.group_id(task_key, context, members, times=times)
+        ids.append(group_id)
     return cuts.append_column("group_id", pa.array(ids, pa.string()))
 
 

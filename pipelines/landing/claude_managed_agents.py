@@ -76,6 +76,10 @@ class ClaudeManagedAgents:
             return Spelled(turns=[uniform({**result_of(event), "tool_call_id": used}, call=None)])
         return Spelled()
 
+    def placed(self, value: Any) -> Facts:
+        """Where a stored value belongs, which is not as it was logged (placed_anew.py)."""
+        return _facts(value["event"], value["session"]) if isinstance(value, dict) else _facts(value, None)
+
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The session as one attempt."""
         standing: dict[tuple[bool, str], StoredRecord] = {}

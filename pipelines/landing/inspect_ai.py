@@ -72,6 +72,10 @@ class InspectAi:
         task, name = text(value["eval"].get("task")), named(sample["id"])
         return Spelled(turns=_turns(sample), tools=_tools(sample), task_id=f"{task}/{name}" if task and name else name)
 
+    def placed(self, value: Any) -> Facts:
+        """Where a stored value belongs, which is not as it was logged (placed_anew.py)."""
+        return self._facts(value["sample"], value)
+
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempt of one sample in one epoch, by its best scored version."""
         best = max(records, key=_order)

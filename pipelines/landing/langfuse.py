@@ -57,6 +57,10 @@ class Langfuse:
         """Messages of a generation; nothing of others."""
         return spelled_of(_span(value))
 
+    def placed(self, value: Any) -> Facts:
+        """Where a stored value belongs, which is not as it was logged (placed_anew.py)."""
+        return _facts_of(value)
+
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempts of one trace."""
         return bundle_of(logged(_span(record.value), record) for record in records)
@@ -92,6 +96,10 @@ def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
             around = around[step]
         if not isinstance(around.get("trace"), dict):  # its header has no bytes of its own
             value["trace"] = {key: around[key] for key in _HEADER if key in around}
+    return _facts_of(value)
+
+
+def _facts_of(value: dict[str, Any]) -> Facts:
     span = readable(_span, value, ADVICE)
     return Facts(
         vendor_id=f"{span.trace_id}/{span.span_id}",

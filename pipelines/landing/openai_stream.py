@@ -44,6 +44,10 @@ class OpenAIStream:
         """The choices; a stream holds no prompt."""
         return spelled(_call(value))
 
+    def placed(self, value: Any) -> Facts:
+        """Where a stored value belongs, which is not as it was logged (placed_anew.py)."""
+        return _facts(_call(value))
+
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempt of one stream: of its states that which holds most."""
         whole = max(records, key=lambda record: (record.value["num_chunks"], record.record_id))
@@ -105,8 +109,11 @@ def _piece(stream: _Stream, begin: int) -> Piece:
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         detail = f"{type(problem).__name__}: {problem}"[:200]
         return bad(stream.first.raw, stream.first.line, begin, BadPieceError("wrong_shape", detail))
-    read = Facts(bundle_ref=None if call.call_id is None else f"stream:{call.call_id}", time=call.ended_at)
-    return made(read, whole, line=stream.first.line, begin=begin, end=stream.last.end)
+    return made(_facts(call), whole, line=stream.first.line, begin=begin, end=stream.last.end)
+
+
+def _facts(call: Call) -> Facts:
+    return Facts(bundle_ref=None if call.call_id is None else f"stream:{call.call_id}", time=call.ended_at)
 
 
 def _call(value: dict[str, Any]) -> Call:

@@ -11,6 +11,7 @@ another bundle, since its own files do not name the root.
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -63,6 +64,11 @@ class OpenCode:
             return Spelled(turns=[turn for held in row["messages"] for turn in _held_turns(held)])
         return Spelled()
 
+    def placed(self, value: Any) -> Facts:
+        """Where a stored value belongs, which is not as it was logged (placed_anew.py)."""
+        # the times of a part without any are its message's, which is another file: such a part keeps the day that it has
+        return Facts(bundle_ref=value["session"], time=_ended(_own_times(value["kind"], value["row"])))
+
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempts of a session; parts whose message is missing are left."""
         session = Conversation()
@@ -113,13 +119,12 @@ def _facts(value: Any, path: Path) -> Facts:
             for part in held["parts"]:
                 _check_part(checked(part, id=str, type=str))
         told: dict[str, Any] = {"session": row["info"]["id"]}
-        times = _times(row["info"])
+        times = _own_times(kind, row)
     elif kind == "part":
         _check_part(row)
         session, message = _whose(row, path)
         told = {"session": session, "message": message}
-        state = row.get("state") if row["type"] == "tool" else None
-        times = _times(state if isinstance(state, dict) else row)
+        times = _own_times(kind, row)
         if not times:  # else the session would count as of the day when it was landed
             times = _message_of(path, message).get("time")
             times = times if isinstance(times, dict) and isinstance(times.get("created"), int) else {}
@@ -128,11 +133,21 @@ def _facts(value: Any, path: Path) -> Facts:
             _check_message(row)
         checked(row, parentID=_TEXT)
         told = {"session": (row.get("sessionID") or path.parent.name) if kind == "message" else row["id"]}
-        times = _times(row)
-    time = checked_moment(
+        times = _own_times(kind, row)
+    return Facts(bundle_ref=told["session"], time=_ended(times), value={"kind": kind, **told, "row": row})
+
+
+def _own_times(kind: str, row: dict[str, Any]) -> dict[str, Any]:
+    if kind == "part":
+        state = row.get("state") if row["type"] == "tool" else None
+        return _times(state if isinstance(state, dict) else row)
+    return _times(row["info"] if kind == "export" else row)
+
+
+def _ended(times: dict[str, Any]) -> datetime.datetime | None:
+    return checked_moment(
         times.get("completed") or times.get("end") or times.get("updated") or times.get("created") or times.get("start")
     )
-    return Facts(bundle_ref=told["session"], time=time, value={"kind": kind, **told, "row": row})
 
 
 def _times(row: dict[str, Any]) -> dict[str, Any]:

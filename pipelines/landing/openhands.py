@@ -61,6 +61,10 @@ class OpenHands:
         turns = [turn for entry in _entries(value, "") for turn in entry.turns]
         return Spelled(turns=turns, tools=tools_of(history), task_id=_task_id(value), snapshot=_snapshot(value))
 
+    def placed(self, value: Any) -> Facts:
+        """Where a stored value belongs, which is not as it was logged (placed_anew.py)."""
+        return _document_facts(value.get("messages", value))
+
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempt of a row or trajectory, and what went on after each condensation; of a trajectory the longest version."""
         *older, last = sorted(records, key=lambda record: (len(_history(record.value)), record.record_id))

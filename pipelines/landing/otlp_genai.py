@@ -48,6 +48,10 @@ class OtlpGenai:
         """Messages of a call; nothing of other spans."""
         return spelled_of(_span(value))
 
+    def placed(self, value: Any) -> Facts:
+        """Where a stored value belongs, which is not as it was logged (placed_anew.py)."""
+        return _facts_of(value)
+
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempts of one trace."""
         return bundle_of(logged(_span(record.value), record) for record in records)
@@ -92,7 +96,10 @@ def _facts(item: Any, document: Any, place: tuple[Any, ...]) -> Facts:
             resource = around.get("resource")
         if before in _SCOPES:
             scope = first(around, "scope", "instrumentationLibrary")
-    value: dict[str, Any] = {"resource": resource, "scope": scope, "span": item}
+    return _facts_of({"resource": resource, "scope": scope, "span": item})
+
+
+def _facts_of(value: dict[str, Any]) -> Facts:
     return facts_of(readable(_span, value, ADVICE), value)
 
 

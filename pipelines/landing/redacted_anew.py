@@ -4,7 +4,9 @@ A changed rule set must reach what is stored, and no id may move for it: where a
 changed nothing in it), they are taken from its text before the new rules change that. What a rule that is gone had replaced
 stays replaced; nobody has the text any more.
 
-Every record that is rewritten gets the hash of the rules, so a kill leaves the rest for the next time. Old files are deleted
+A changed redaction key is like a changed rule: tokens under a key that is gone become tokens under the one in force.
+
+Every record that is rewritten gets the hash of the rules and the fingerprint of the key, so a kill leaves the rest for the next time. Old files are deleted
 at the end: until then two sequences in the log of landing/records say that this is due.
 """
 
@@ -19,7 +21,7 @@ import pyarrow.dataset as ds
 
 from pipelines.doors.lake import Lake, Snapshot
 from pipelines.landing.redacting_again import redacted_again
-from pipelines.landing.redaction import Redactor
+from pipelines.landing.redaction import Redactor, keyed_anew, under
 from pipelines.landing.redaction_rules import rules_of
 from pipelines.landing.rows import RAW_LIMIT
 from pipelines.schemas import DUPLICATES, QUARANTINE, RECORDS, TABLES, TRAJECTORIES
@@ -29,8 +31,11 @@ from pipelines.workspace import Workspace
 SLICE_BYTES = 64 << 20
 SLICE_ROWS = 10_000
 
-BEGUN, DONE = "nightshift/redaction_begun", "nightshift/redaction_done"
+REDACTION = ("nightshift/redaction_begun", "nightshift/redaction_done")
 """App ids in the log of landing/records: the old files are deleted once the second has reached the first."""
+
+PLACING = ("nightshift/placing_begun", "nightshift/placing_done")
+"""The same of records that are put into other bundles (placed_anew.py)."""
 
 TEXTS = (RECORDS.name, QUARANTINE.name, TRAJECTORIES.name, DUPLICATES.name)
 """Tables that hold what the rules look at."""
@@ -54,8 +59,7 @@ def behind(workspace: Workspace) -> dict[str, int]:
 
 def is_due(workspace: Workspace) -> bool:
     """An earlier redaction was killed before it had deleted the old files."""
-    sequences = workspace.lake.sequences(RECORDS.name)
-    return sequences.get(BEGUN, 0) > sequences.get(DONE, 0)
+    return is_begun(workspace.lake, REDACTION)
 
 
 def redact_anew(workspace: Workspace) -> RedactedAnew:
@@ -64,19 +68,19 @@ def redact_anew(workspace: Workspace) -> RedactedAnew:
     if not any(found.num_rows for found in rows.values()):
         return done
     if not is_due(workspace):
-        lake.append_computed(RECORDS.name, lambda at: _marked(BEGUN, (at.handle.transaction_version(BEGUN) or 0) + 1))
+        begin(lake, REDACTION)
     redact = _Redacting(workspace)
     for table, again in ((RECORDS.name, redact.record), (QUARANTINE.name, redact.piece)):
         partitioned = TABLES[table].partition is not None
         bundles: list[str] = []
-        for day, ids in _slices(rows[table], by_day=partitioned):
+        for day, ids in slices_of(rows[table], by_day=partitioned):
             wanted = ds.field("record_id").isin(ids)
             if table == RECORDS.name:
                 redact.changed.clear()
                 _rewritten(again)(lake.read(table, filter=wanted & (ds.field("day") == day)))
                 bundles = sorted(redact.changed)
                 # what was made of the old text goes first: records that are in no trajectory are what a build works on
-                _unmake(lake, bundles)
+                unmake(lake, bundles)
                 done.bundles += len(bundles)
                 done.records += len(ids)
                 reached("redaction:unmade")
@@ -91,23 +95,49 @@ def redact_anew(workspace: Workspace) -> RedactedAnew:
 
             lake.replace_rows(table, "record_id", ids, compute, partition=day if partitioned else None)
             if bundles:  # another build may have made it of the old text again meanwhile
-                _unmake(lake, bundles)
+                unmake(lake, bundles)
     return done
 
 
-def mark(lake: Lake) -> tuple[int, int | None]:
-    """Taken before records are read to build something of them, for `overtaken`."""
-    return lake.sequences(RECORDS.name).get(BEGUN, 0), lake.version(RECORDS.name)
+def begin(lake: Lake, work: tuple[str, str]) -> None:
+    """Say in the log of landing/records that rows of it are about to change (REDACTION or PLACING)."""
+    lake.append_computed(RECORDS.name, lambda at: _marked(work[0], (at.handle.transaction_version(work[0]) or 0) + 1))
 
 
-def overtaken(lake: Lake, before: tuple[int, int | None]) -> bool:
-    """Whether records may have been redacted anew since: what was built of them must be built again."""
+def is_begun(lake: Lake, work: tuple[str, str]) -> bool:
+    """Begun, and not ended: at work, or killed."""
     sequences = lake.sequences(RECORDS.name)
-    at_work = sequences.get(BEGUN, 0) > min(before[0], sequences.get(DONE, 0))
+    return sequences.get(work[0], 0) > sequences.get(work[1], 0)
+
+
+def end(lake: Lake, work: tuple[str, str], begun: int | None = None) -> None:
+    """Say that it is done; `begun`: as far as that had begun, None: as far as it has."""
+
+    def compute(snapshot: Snapshot) -> tuple[pa.Table, dict[str, int]] | None:
+        reached_by = snapshot.handle.transaction_version(work[0]) or 0 if begun is None else begun
+        return _marked(work[1], reached_by) if reached_by > (snapshot.handle.transaction_version(work[1]) or 0) else None
+
+    lake.append_computed(RECORDS.name, compute)
+
+
+def mark(lake: Lake) -> tuple[list[int], int | None]:
+    """Taken before records are read to build something of them, for `overtaken`."""
+    sequences = lake.sequences(RECORDS.name)
+    return [sequences.get(work[0], 0) for work in (REDACTION, PLACING)], lake.version(RECORDS.name)
+
+
+def overtaken(lake: Lake, before: tuple[list[int], int | None]) -> bool:
+    """Whether records may have been redacted or placed anew since: what was built of them must be built again."""
+    sequences = lake.sequences(RECORDS.name)
+    at_work = any(
+        sequences.get(work[0], 0) > min(begun, sequences.get(work[1], 0))
+        for work, begun in zip((REDACTION, PLACING), before[0], strict=True)
+    )
     return at_work and lake.version(RECORDS.name) != before[1]
 
 
-def _unmake(lake: Lake, bundle_keys: Sequence[str]) -> None:
+def unmake(lake: Lake, bundle_keys: Sequence[str]) -> None:
+    """Take away what was made of some bundles; the next build makes it again."""
     for made in (TRAJECTORIES.name, DUPLICATES.name) if bundle_keys else ():
         held = lake.read(made, ["bundle_key"], ds.field("bundle_key").isin(list(bundle_keys)))
         if held.num_rows:
@@ -118,14 +148,10 @@ def _unmake(lake: Lake, bundle_keys: Sequence[str]) -> None:
 def delete_old_files(workspace: Workspace) -> int:
     """Delete the files of older versions, which hold the old text; how many. Until it has ended it stays due."""
     lake = workspace.lake
-    begun = lake.sequences(RECORDS.name).get(BEGUN, 0)
+    begun = lake.sequences(RECORDS.name).get(REDACTION[0], 0)
     gone = sum(len(lake.vacuum(table)) for table in TEXTS)
     reached("redaction:vacuumed")
-
-    def compute(snapshot: Snapshot) -> tuple[pa.Table, dict[str, int]] | None:
-        return _marked(DONE, begun) if begun > (snapshot.handle.transaction_version(DONE) or 0) else None
-
-    lake.append_computed(RECORDS.name, compute)
+    end(lake, REDACTION, begun)
     return gone
 
 
@@ -138,27 +164,33 @@ class _Redacting:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace, self.rules = workspace, rules_of(workspace)
+        self.under = under(self.rules, workspace.redaction_key)
         self.changed: set[str] = set()
         """Bundles of records whose text changed."""
 
     def record(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row of landing/records."""
-        if row["rules"] == self.rules.hash:
+        if row["rules"] == self.under:
             return row
         redactor = self._redactor()
         again = redacted_again(row, redactor, self.workspace.identity)
-        if redactor.counts.total():
+        if again["raw"] != row["raw"]:
             self.changed.add(row["bundle_key"])
-        return {**row, **again, "source": redactor.text(row["source"])}
+        source = keyed_anew(row["source"], redactor.key, row["rules"])
+        return {**row, **again, "source": redactor.text(source)}
 
     def piece(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row of landing/quarantine."""
-        if row["rules"] == self.rules.hash:
+        if row["rules"] == self.under:
             return row
         redactor = self._redactor()
-        raw = redactor.bad_text((row["raw"] or "").encode(), RAW_LIMIT)
-        texts = {name: redactor.text(row[name]) for name in ("source", "detail") if row[name] is not None}
-        return {**row, **texts, "raw": raw, "rules": self.rules.hash}
+        keyed = {
+            name: keyed_anew(row[name], redactor.key, row["rules"])
+            for name in ("source", "detail", "raw")
+            if row[name] is not None
+        }
+        raw = redactor.bad_text(keyed.pop("raw", "").encode(), RAW_LIMIT)
+        return {**row, **{name: redactor.text(text) for name, text in keyed.items()}, "raw": raw, "rules": self.under}
 
     def _redactor(self) -> Redactor:
         return Redactor(self.workspace.redaction_key, self.rules)
@@ -172,15 +204,15 @@ def _rewritten(again: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[p
 
 
 def _behind(workspace: Workspace) -> dict[str, pa.Table]:
-    parameters = {"rules": rules_of(workspace).hash}
+    parameters = {"rules": under(rules_of(workspace), workspace.redaction_key)}
     return {
         RECORDS.name: workspace.queries.run("replay/other_rules", parameters),
         QUARANTINE.name: workspace.queries.run("replay/other_rules_quarantine", parameters),
     }
 
 
-def _slices(rows: pa.Table, *, by_day: bool) -> Iterator[tuple[str, Sequence[str]]]:
-    """Day and ids, in portions of bounded text; of one day only where the table is cut by days."""
+def slices_of(rows: pa.Table, *, by_day: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """Day and ids of (record_id, day, num_bytes) in the order of days, in portions of bounded text; of one day only where the table is cut by days."""
     ids: list[str] = []
     num_bytes, current = 0, ""
     for batch in rows.to_batches(max_chunksize=10_000):

@@ -1,7 +1,7 @@
 """A stored record under the rules in force: what a replay writes in its place after the rules have changed.
 
 Rules only ever take away: what an older set replaced stays replaced, since nobody has the text any more. Identities that
-were kept when a record was first changed stay; of one that is changed now for the first time they are taken now.
+were kept when a record was first changed stay, so that a new redaction key moves none either; of one that is changed now for the first time they are taken now.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 from pipelines.errors import UnknownFormatError
 from pipelines.ids import Identity
 from pipelines.landing import registry
-from pipelines.landing.redaction import Redactor, dumped
+from pipelines.landing.redaction import Redactor, dumped, keyed_anew, without_token_ids
 from pipelines.landing.spelling import identities
 
 
@@ -24,13 +24,16 @@ def redacted_again(row: Mapping[str, Any], redactor: Redactor, identity: Identit
     `rules` always becomes theirs; equal `raw` means that nothing else changes. Ids and logprobs of a record that changes
     now become null: which tokens spelled the secret was told only by the text that is gone.
     """
-    value, before = orjson.loads(row["raw"]), redactor.counts.total()
+    raw = keyed_anew(row["raw"], redactor.key, row["rules"])
+    value, before = orjson.loads(raw), redactor.counts.total()
     redacted, kept = redactor.value(value), row["identities"]
     if redactor.counts.total() == before:
-        return {"raw": row["raw"], "identities": kept, "rules": redactor.rules.hash}
+        if raw != row["raw"]:  # ids spell the old tokens
+            raw = dumped(without_token_ids(value))
+        return {"raw": raw, "identities": kept, "rules": redactor.under}
     if kept is None:
         try:
             kept = dumped(identities(identity, registry.by_name(row["format"]).spell(value)))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, UnknownFormatError):
             kept = None  # as at landing: the trajectories stage says of the whole bundle that it cannot be read
-    return {"raw": dumped(redacted), "identities": kept, "rules": redactor.rules.hash}
+    return {"raw": dumped(redacted), "identities": kept, "rules": redactor.under}

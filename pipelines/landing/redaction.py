@@ -83,6 +83,7 @@ _HOLDERS = (
     "example",
     "examples",
 )
+_TOKENS = re.compile(r"\[redacted:([a-z0-9_]+):[0-9a-f]{12}\]")
 _NUMBERS = {int, float, type(None)}
 _MANY = 16
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
@@ -97,6 +98,11 @@ class Redactor:
     key: bytes
     rules: Rules = field(default_factory=stock)
     counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def under(self) -> str:
+        """What a row was redacted under: the hash of the rules and the fingerprint of the key, which does not reveal it."""
+        return under(self.rules, self.key)
 
     def text(self, text: str, *, personal: bool = True) -> str:
         """The text without its secrets; `personal` False leaves what is about people."""
@@ -115,7 +121,7 @@ class Redactor:
             return value
         before = self.counts.total()
         redacted = self._walk(value, None)
-        return _without_token_ids(redacted) if self.counts.total() > before else value
+        return without_token_ids(redacted) if self.counts.total() > before else value
 
     def bad_text(self, raw: bytes, limit: int) -> str:
         """Bytes that are no record, as text without secrets, cut to `limit` characters.
@@ -131,7 +137,7 @@ class Redactor:
             return self._better(text, personal) if _HIDING.search(text) else self._searched(text, personal)
         trial = Redactor(self.key, self.rules)
         try:
-            redacted = _without_token_ids(trial._walk(inner, None))
+            redacted = without_token_ids(trial._walk(inner, None))
             if trial.counts.total():
                 text = _dumps(redacted, like=text)
                 self.counts.update(trial.counts)
@@ -170,7 +176,7 @@ class Redactor:
         if isinstance(value, list):
             if (header := _header(value)) is not None:
                 return [value[0], self._under(header, value[1])]
-            return [self._walk(item, key) for item in value]
+            return self._listed(value, key)
         if isinstance(value, dict):
             named, key, about = _named(value), _value_key(value), self.rules.about
             return {
@@ -180,6 +186,16 @@ class Redactor:
                 for name, item in value.items()
             }
         return value
+
+    def _listed(self, value: list[Any], key: str | None) -> list[Any]:
+        """A list; what follows an option in a list of arguments is read as it is in a command."""
+        walked = [self._walk(item, key) for item in value]
+        for place in _options(value):
+            option, item = value[place], walked[place + 1]
+            told = self._searched(f"{option} {item}", True)
+            if told.startswith(f"{option} "):
+                walked[place + 1] = told[len(option) + 1 :]
+        return walked
 
     def _under(self, name: str, item: Any) -> Any:
         """What stands under a key."""
@@ -208,6 +224,8 @@ class Redactor:
                     continue
                 if len(value) == 2 and (header := _header(value)) is not None:
                     telling |= self._telling(header, value[1])
+                if not telling:
+                    telling = any(self.rules.may_match(encoded(f"{value[at]} {value[at + 1]}")) for at in _options(value))
                 stack += value
             elif kind is dict:
                 stack += value.values()
@@ -230,6 +248,25 @@ class Redactor:
     def _token(self, rule: str, secret: str) -> str:
         self.counts[rule] += 1
         return token(self.key, rule, secret)
+
+
+def under(rules: Rules, key: bytes) -> str:
+    """Names a rule set and a redaction key; stands with every row that was redacted under them."""
+    return f"{rules.hash}.{fingerprint(key)}"
+
+
+def fingerprint(key: bytes) -> str:
+    """Of a redaction key: a hash that does not reveal it."""
+    return hashlib.sha256(b"nightshift redaction key\0" + key).hexdigest()[:16]
+
+
+def keyed_anew(text: str, key: bytes, stood_under: str | None) -> str:
+    """A text with its tokens under another key, if they stand under one that is gone. Nobody has the secrets any more, so each
+    becomes the token of the old token: equal ones stay equal, and whoever has the old key can try nothing out on them."""
+    old = (stood_under or "").partition(".")[2]
+    if old in ("", fingerprint(key)):  # rows from before keys had fingerprints: no key was ever known to change
+        return text
+    return _TOKENS.sub(lambda found: token(key, found[1], found[0]), text)
 
 
 def token(key: bytes, rule: str, secret: str) -> str:
@@ -283,6 +320,15 @@ def _header(value: list[Any]) -> str | None:
     return None
 
 
+def _options(value: list[Any]) -> list[int]:
+    """Where options stand in a list, each with a text behind it."""
+    return [
+        place
+        for place, item in enumerate(value[:-1])
+        if type(item) is str and item[:2] == "--" and " " not in item and type(value[place + 1]) is str
+    ]
+
+
 def _looks_nested(text: str) -> bool:
     if text[:1] not in _OPENING:
         return False
@@ -320,16 +366,17 @@ def _dumps(value: Any, *, like: str) -> str:
     return text
 
 
-def _without_token_ids(value: Any) -> Any:
+def without_token_ids(value: Any) -> Any:
+    """A value whose lists of ids and logprobs are null: they spell what its text does not say any more."""
     if isinstance(value, list):
-        return [_without_token_ids(item) for item in value]
+        return [without_token_ids(item) for item in value]
     if isinstance(value, dict):
         return {
-            name: None if name in TOKEN_KEYS and isinstance(item, list | dict) else _without_token_ids(item)
+            name: None if name in TOKEN_KEYS and isinstance(item, list | dict) else without_token_ids(item)
             for name, item in value.items()
         }
     if isinstance(value, str) and ("token_ids" in value or "ogprob" in value) and (inner := _loads(value)) is not None:
-        without = _without_token_ids(inner)
+        without = without_token_ids(inner)
         return value if without == inner else _dumps(without, like=value)
     return value
 

@@ -18,7 +18,7 @@ from pipelines.landing.chunks import Identified
 from pipelines.landing.decoding import exact, written
 from pipelines.landing.format import BadRecord, LogFormat, SourceRecord
 from pipelines.landing.redacted_tokens import with_token_ids
-from pipelines.landing.redaction import Redactor, dumped
+from pipelines.landing.redaction import Redactor, dumped, under
 from pipelines.landing.redaction_rules import rules_of
 from pipelines.landing.screening import Screen
 from pipelines.landing.screening_blocks import BlockScreen
@@ -99,7 +99,7 @@ class RowMaker:
             "skip_reason": [record.skip_reason for record in records],
             "raw": _texts(raws),
             "identities": spelled,
-            "rules": [self.rules.hash] * num,
+            "rules": [under(self.rules, self.workspace.redaction_key)] * num,
             "source": [self._name(one.shown) for one in found.values()],
             "line": [record.line for record in records],
             "byte_start": [record.byte_start for record in records],
@@ -127,7 +127,7 @@ class RowMaker:
                     "record_id": record_id,
                     "day": self.now.strftime("%Y-%m-%d"),
                     "format": None if one.format is None else one.format.name,
-                    "rules": self.rules.hash,
+                    "rules": redactor.under,
                     "source": self._name(one.shown),
                     "line": bad.line,
                     "byte_start": bad.byte_start,

@@ -83,6 +83,11 @@ class SweAgent:
             turns.append(turn)
         return Spelled(turns=turns, task_id=task_id)
 
+    def placed(self, value: Any) -> Facts:
+        """Where a stored value belongs, which is not as it was logged (placed_anew.py)."""
+        readable(self.spell, value)
+        return Facts(bundle_ref=value["instance_id"])
+
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """One attempt per run (its file is written again after every step); those with whose report nobody can be mistaken have its outcome."""
         runs = sorted((record for record in records if "report" not in record.value), key=lambda record: record.record_id)

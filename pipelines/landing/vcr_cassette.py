@@ -60,6 +60,10 @@ class VcrCassette:
         """The request's messages, then the answers."""
         return spelled(_call(value))
 
+    def placed(self, value: Any) -> Facts:
+        """Where a stored value belongs, which is not as it was logged (placed_anew.py)."""
+        return _facts_of(value)
+
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
         """The attempts that these calls are."""
         return bundle_of([(record, _call(record.value)) for record in records])
@@ -124,6 +128,11 @@ def _facts(value: Any) -> Facts:
         "status": _plain(_status(response)),
         "date": _plain(_date(value, response)),
     }
+    return _facts_of(kept)
+
+
+@careful
+def _facts_of(kept: dict[str, Any]) -> Facts:
     if not _is_call(kept):
         return Facts(skip_reason="meta", value=kept)
     call = _call(kept)

@@ -126,6 +126,7 @@ def _verify(
                         "trajectory_id": row["trajectory_id"],
                         "verifier": row["verifier"],
                         "verifier_hash": row["verifier_hash"],
+                        "times": row["times"],
                         "verifier_score": verdict.score,
                         "reason": verdict.reason,
                         "night": night,

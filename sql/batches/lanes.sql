@@ -21,6 +21,19 @@ consumed AS (
     GROUP BY group_id
 ),
 
+-- of a stale group and the one that its members formed then, the second counts
+memberships AS (
+    SELECT
+        members.trajectory_id,
+        members.group_id
+    FROM groups.groups AS members
+    LEFT JOIN groups.stale AS stale ON stale.group_id = members.group_id
+    WHERE members.role = 'member'
+    QUALIFY row_number() OVER (
+        PARTITION BY members.trajectory_id ORDER BY stale.group_id IS NOT NULL, members.sealed_night DESC, members.group_id
+    ) = 1
+),
+
 attempts AS (
     SELECT
         eligible.trajectory_id,
@@ -42,8 +55,7 @@ attempts AS (
             false
         ) AS usable
     FROM eligible
-    LEFT JOIN groups.groups AS members
-        ON members.trajectory_id = eligible.trajectory_id AND members.role = 'member'
+    LEFT JOIN memberships AS members ON members.trajectory_id = eligible.trajectory_id
     LEFT JOIN in_force
         ON in_force.trajectory_id = members.trajectory_id AND in_force.group_id = members.group_id
     LEFT JOIN refused ON refused.trajectory_id = eligible.trajectory_id

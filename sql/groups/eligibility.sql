@@ -2,7 +2,18 @@
 -- beside its split and its sealed group.
 -- Handed in: versions (policy_version, lag; lag null where it is not on the parent chain of tonight's run).
 -- Parameters: $policy, $max_policy_lag.
-WITH facts AS (
+-- Of several groups (a stale one and the one that its members formed then) the one that counts is the one that is not stale.
+WITH memberships AS (
+    SELECT g.trajectory_id, g.group_id, g."role", g."window", g.seal_reason, g.sealed_night
+    FROM groups.groups AS g
+    LEFT JOIN groups.stale AS s ON s.group_id = g.group_id
+    WHERE g."role" = 'member'
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY g.trajectory_id ORDER BY s.group_id IS NOT NULL, g.sealed_night DESC, g.group_id
+        ) = 1
+),
+facts AS (
     SELECT
         t.trajectory_id,
         t.day,
@@ -27,7 +38,7 @@ WITH facts AS (
     FROM trajectories.trajectories AS t
     LEFT JOIN groups.splits AS s ON s.task_key = t.task_key
     LEFT JOIN versions AS v ON v.policy_version = t.policy_version
-    LEFT JOIN groups.groups AS g ON g.trajectory_id = t.trajectory_id AND g."role" = 'member'
+    LEFT JOIN memberships AS g ON g.trajectory_id = t.trajectory_id
 ),
 reasoned AS (
     SELECT

@@ -2,7 +2,9 @@
 -- members logged. A group without any logged outcome is unknown; where some have one, those decide.
 -- Handed in: cuts (trajectory_ids). Parameter: $pass_at, in 1e-6.
 WITH memberships AS (
-    SELECT group_id, trajectory_id FROM groups.groups WHERE "role" = 'member'
+    SELECT group_id, trajectory_id
+    FROM groups.groups
+    WHERE "role" = 'member' AND group_id NOT IN (SELECT s.group_id FROM groups.stale AS s)
     UNION ALL
     SELECT trajectory_ids[1] AS group_id, unnest(trajectory_ids) AS trajectory_id FROM cuts
 ),

@@ -31,6 +31,7 @@ spreads AS (
 sealed AS (
     SELECT g.task_key, count(*) AS num_groups, count(*) FILTER (WHERE NOT p.has_spread) AS num_flat
     FROM (SELECT DISTINCT group_id, task_key FROM groups.groups) AS g
+    ANTI JOIN groups.stale AS stale ON stale.group_id = g.group_id
     LEFT JOIN spreads AS p ON p.group_id = g.group_id
     GROUP BY g.task_key
 ),

@@ -1,7 +1,18 @@
 -- One verdict per awaiting member: the minimum over the verifiers that can tell something about its group.
 -- A verifier that has nothing to say about any sibling is left out; one that can tell about some leaves the others
 -- without a verdict, because siblings measured by different tests must not be compared.
-WITH answers AS (
+-- What counts is the verdict on an attempt as it is now (`times`: see unverified.sql).
+WITH fallen AS (
+    SELECT
+        sealed.trajectory_id,
+        count(DISTINCT stale.group_id) AS times
+    FROM groups.groups AS sealed
+    INNER JOIN groups.stale AS stale ON stale.group_id = sealed.group_id
+    WHERE sealed.role = 'member'
+    GROUP BY sealed.trajectory_id
+),
+
+answers AS (
     SELECT
         awaiting.group_id,
         awaiting.trajectory_id,
@@ -10,11 +21,13 @@ WITH answers AS (
         coalesce(starts_with(verdicts.reason, 'failed'), false) AS failed
     FROM awaiting
     CROSS JOIN checks
+    LEFT JOIN fallen ON fallen.trajectory_id = awaiting.trajectory_id
     LEFT JOIN rewards.verdicts AS verdicts
         ON
             verdicts.trajectory_id = awaiting.trajectory_id
             AND verdicts.verifier = checks.verifier
             AND verdicts.verifier_hash = checks.verifier_hash
+            AND coalesce(verdicts.times, 0) = coalesce(fallen.times, 0)
     WHERE awaiting.role = 'member' AND NOT awaiting.fault
 ),
 

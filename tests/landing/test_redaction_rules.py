@@ -14,7 +14,7 @@ from pipelines import trajectories
 from pipelines.errors import ConfigError
 from pipelines.landing.land import land
 from pipelines.landing.redacting_again import redacted_again
-from pipelines.landing.redaction import Redactor
+from pipelines.landing.redaction import Redactor, fingerprint
 from pipelines.landing.redaction_rules import rules_of, stock
 from pipelines.schemas import RECORDS, TRAJECTORIES
 from pipelines.workspace import KEYS, Workspace
@@ -94,7 +94,9 @@ def test_the_hash_is_of_what_decides_and_stands_with_each_row(tmp_path: Path) ->
     assert rules_of(with_rules(tmp_path / "e", 'rules = "redaction.toml"', described)).hash == others[2]
     workspace = with_rules(tmp_path / "d", 'rules = "redaction.toml"', OWN)
     land(workspace, [write_lines(tmp_path / "log.jsonl", [call(1)])])
-    assert workspace.lake.read(RECORDS.name, columns=["rules"]).column("rules").to_pylist() == [others[2]]
+    assert workspace.lake.read(RECORDS.name, columns=["rules"]).column("rules").to_pylist() == [
+        f"{others[2]}.{fingerprint(workspace.redaction_key)}"
+    ]
 
 
 def test_what_is_stored_is_redacted_again_under_other_rules(tmp_path: Path) -> None:
@@ -173,3 +175,63 @@ def test_a_changed_rule_an_allow_list_and_another_key_move_no_id(
         assert built
         found.append(sorted(json.dumps(row, sort_keys=True) for row in (*records, *built)))
     assert all(rows == found[0] for rows in found)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "order 4006381333931, EAN 4006381333931",  # a bar code
+        "4111 1 11111 111 1 111 is a row of a matrix",
+        "@@ -1,2 +1,3 @@\n+2026-11-30 10:15:01 started\n+20261130101501 started",
+        "Co-Authored-By: A <noreply@example.com>, do-not-reply@example.com",
+        "loss = x@w.mean(), y@w.detach()",
+        "trace 1764086400123456789, span 4.111111111111111",
+    ],
+)
+def test_numbers_of_logs_are_nobodys(said: str) -> None:
+    redactor = Redactor(KEY)
+    assert redactor.text(said) == said
+    assert not redactor.counts
+
+
+def test_what_people_give_is_still_found() -> None:
+    said = [
+        "4111111111111111",
+        "4111-1111-1111-1111",
+        "4111 1111 1111 1111",
+        "3782 822463 10005",
+        "+44 20 7946 0958",
+        "+20 22391 1234", "+201001234567",
+    ]
+    redactor = Redactor(KEY)
+    assert all(redactor.text(f"call {text} now") != f"call {text} now" for text in said)
+    assert redactor.counts == {"card": 4, "phone": 3}
+
+
+@pytest.mark.parametrize("spaced", [True, False])
+def test_a_secret_behind_an_option_in_a_list_of_arguments(tmp_path: Path, spaced: bool) -> None:
+    secret = "Qm4tR8vLp2Xs9" + "KdW1bNz7HyC"
+    arguments = [
+        "deploy",
+        "--token",
+        secret,
+        "--password",
+        "hunter" + "2pass",
+        "--name",
+        "orders-2",
+        "--token",
+        "settings.TOKEN_2",
+    ]
+    wanted = ["deploy", "--token", "", "--password", "", "--name", "orders-2", "--token", "settings.TOKEN_2"]
+    redactor = Redactor(KEY)
+    found = redactor.value({"args": arguments, "text": json.dumps(arguments), "shown": f"run({arguments!r})"})
+    assert [item if "[redacted:" not in item else "" for item in found["args"]] == wanted
+    assert redactor.counts == {"option": 6}
+    assert secret not in json.dumps(found) and "hunter" not in json.dumps(found)
+    # and landing, which searches whole records first, sends it to the walk
+    workspace = with_rules(tmp_path / "w", "")
+    log = tmp_path / "log.jsonl"
+    line = call(1, request={"messages": [{"role": "user", "content": "go"}], "argv": arguments})
+    log.write_text(json.dumps(line, separators=None if spaced else (",", ":")) + "\n", encoding="utf-8")
+    land(workspace, [log])
+    assert secret not in workspace.lake.read(RECORDS.name, columns=["raw"]).column("raw")[0].as_py()

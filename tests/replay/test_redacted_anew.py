@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pipelines.landing import redacted_anew
 from pipelines.landing.land import land
 from pipelines.replay import replay
 from pipelines.schemas import DUPLICATES, GROUPS, QUARANTINE, RECORDS, SPLITS, STALE, TABLES, TRAJECTORIES
-from pipelines.workspace import Workspace
+from pipelines.workspace import KEYS, Workspace
 from tests.conftest import make_workspace
 from tests.deliver import call, rows_of
 from tests.landing.lines import write_lines
@@ -178,3 +179,22 @@ def test_a_kill_at_any_step_leaves_no_text_behind_once_it_is_run_again(tmp_path:
     assert b"bluebird-77" not in on_disk(workspace)
     assert ids(workspace) == before
     assert set(doctor.digest(workspace)) == {*TABLES, doctor.TOTAL}
+
+
+def test_another_redaction_key_is_noticed_and_moves_no_id(tmp_path: Path) -> None:
+    workspace = take_in(tmp_path / "workspace", CONFIG)
+    before, held = ids(workspace), on_disk(workspace)
+    old = set(re.findall(rb"\[redacted:\w+:[0-9a-f]{12}\]", held))
+    assert len(old) == 2  # a project and an address
+    (workspace.folder / KEYS / "redaction").write_text("33" * 32 + "\n")
+    workspace = Workspace.open(workspace.folder)
+    assert replay(workspace).redacted == {RECORDS.name: 6, QUARANTINE.name: 1}
+    replay(workspace, apply=True)
+    held = on_disk(workspace)
+    new = set(re.findall(rb"\[redacted:\w+:[0-9a-f]{12}\]", held))
+    # equal secrets still read alike, nothing reads as it did under the key that is gone, and neither key is stored
+    assert len(new) == 2 and not new & old
+    assert workspace.redaction_key not in held and workspace.redaction_key.hex().encode() not in held
+    assert ids(workspace) == before and rows_of(workspace, STALE.name) == []
+    assert replay(workspace, apply=True).why_nothing is not None
+    assert land(workspace, [workspace.folder / "logs"]).records == 0

@@ -21,11 +21,13 @@ from pipelines.landing.format import Bundle, StoredRecord
 from pipelines.landing.land import land
 from pipelines.landing.recorder import Recorder
 from pipelines.replay import replay
-from pipelines.schemas import DUPLICATES, GROUPS, STALE, TRAJECTORIES
+from pipelines.rewards.score import score
+from pipelines.schemas import DUPLICATES, GROUPS, REWARDS, STALE, TRAJECTORIES, VERDICTS
 from pipelines.workspace import Workspace
 from tests.conftest import make_workspace
 from tests.deliver import call, rows_of
 from tests.landing.lines import write_lines
+from tests.night_rows import freeze
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -197,3 +199,60 @@ def test_the_command_line_shows_and_applies(workspace: Workspace) -> None:
     assert json.loads(told.stdout)["unchanged"] == 15
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "give the same rows" in shown.stdout
+
+
+def sealed_on(workspace: Workspace, night: str) -> dict[str, str]:
+    rows = workspace.lake.read(GROUPS.name).to_pylist()
+    return {row["trajectory_id"]: row["group_id"] for row in rows if row["sealed_night"] == night}
+
+
+class MendedAgain(Recorder):
+    """The parser as it was before it was mended, under a new number."""
+
+    parser_version = 3
+
+
+def test_members_of_a_stale_group_are_sealed_anew_unless_a_batch_consumed_it(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_in(workspace, LINES)
+    groups.assign_splits(workspace, "2026-11-30")
+    groups.seal(workspace, "2026-11-30", judged=True)
+    first = {row["trajectory_id"]: row["group_id"] for row in rows_of(workspace, GROUPS.name)}
+    keys = {task: workspace.identity.task_key("sums", task) for task in "12345"}
+    trained = {row["group_id"] for row in rows_of(workspace, GROUPS.name) if row["task_key"] == keys["3"]}
+    freeze(workspace, "bat_1", groups=sorted(trained))
+    use(monkeypatch, Mended())
+    replay(workspace, apply=True)
+    sealed = groups.seal(workspace, "2026-12-01", judged=True)
+    # task 1: the same members, whose outcome is another; task 3: other attempts took the place of those that trained
+    assert sealed.groups == 2
+    second = sealed_on(workspace, "2026-12-01")
+    same = second.keys() & first.keys()
+    assert len(same) == 3 and len(second) == 6
+    assert all(first[trajectory_id] != second[trajectory_id] for trajectory_id in same)
+    assert groups.violations(workspace).num_rows == 0
+    assert groups.seal(workspace, "2026-12-02", judged=True).groups == 0
+    # what is restored forms a third group; the first stays stale, and what trained once stays where it is
+    use(monkeypatch, MendedAgain())
+    replay(workspace, apply=True)
+    assert groups.seal(workspace, "2026-12-03", judged=True).groups == 1
+    third = sealed_on(workspace, "2026-12-03")
+    assert third.keys() == same
+    assert len({first[min(same)], second[min(same)], third[min(same)]}) == 3
+    assert groups.violations(workspace).num_rows == 0
+
+
+def test_an_attempt_that_changed_is_verified_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = '[[rewards.verifiers]]\nname = "logged"\nkind = "logged_outcome"\n[judge]\ngroups_per_night = 0\n[evaluation]\nheld_out_share = 0.0\n'
+    workspace = make_workspace(tmp_path / "workspace", config)
+    take_in(workspace, [{**line, "outcome": 0.0} for line in LINES if line["task_id"] == "1"])
+    groups.seal(workspace, "2026-11-30", judged=True)
+    score(workspace, "2026-11-30")
+    use(monkeypatch, Mended())
+    replay(workspace, apply=True)
+    groups.seal(workspace, "2026-12-01", judged=True)
+    score(workspace, "2026-12-01")
+    rewards = {row["night"]: row["verifier_score"] for row in rows_of(workspace, REWARDS.name)}
+    assert rewards == {"2026-11-30": 0, "2026-12-01": 1_000_000}
+    assert [row["times"] for row in rows_of(workspace, VERDICTS.name)].count(0) == 3
