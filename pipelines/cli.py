@@ -22,7 +22,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from pipelines import show
+from pipelines import show, terminal
 from pipelines.errors import ConfigError, NightFailedError, NightshiftError
 from pipelines.workspace import Workspace
 
@@ -197,7 +197,7 @@ def quarantine_show(record: str, folder: Where = Path(), as_json: AsJson = False
     """One piece whole, with its redacted text."""
     from pipelines.landing import quarantine as rows
 
-    _answer(as_json, rows.show(_open(folder), record), show.fields)
+    _answer(as_json, rows.show(_open(folder), record), terminal.fields)
 
 
 @quarantine_app.command("retry")
@@ -317,7 +317,7 @@ def promote(version: int, folder: Where = Path(), as_json: AsJson = False) -> No
     """Make a version champion, through the gate."""
     from pipelines.promotion import promote as through_the_gate
 
-    _answer(as_json, show.plain(through_the_gate(_open(folder), version)), show.fields)
+    _answer(as_json, show.plain(through_the_gate(_open(folder), version)), terminal.fields)
 
 
 @app.command()
@@ -325,7 +325,7 @@ def rollback(folder: Where = Path(), as_json: AsJson = False) -> None:
     """Back to the previous champion."""
     from pipelines.promotion import rollback as back
 
-    _answer(as_json, show.plain(back(_open(folder))), show.fields)
+    _answer(as_json, show.plain(back(_open(folder))), terminal.fields)
 
 
 @app.command()
@@ -341,7 +341,7 @@ def doctor(
     workspace = Workspace.open(folder, claim=False)  # a lake that cannot be read is what this command is for
     done = checks.fix(workspace) if fix else []
     if digest:
-        _answer(as_json, checks.digest(workspace), show.fields)
+        _answer(as_json, checks.digest(workspace), terminal.fields)
         return
     findings = checks.check(workspace)
     told = [*({"check": "fixed", "ok": True, "detail": line} for line in done), *map(dataclasses.asdict, findings)]
@@ -352,9 +352,8 @@ def doctor(
 
 @app.command()
 def sql(question: str, folder: Where = Path(), as_json: AsJson = False) -> None:
-    """Ask the lake a read-only question; tables are named <stage>.<table>."""
-    rows = _open(folder).queries.ask(question, fenced=True).to_pylist()
-    _answer(as_json, rows, show.rows)
+    """Ask the lake a read-only question; tables are named <stage>.<table>, and "show tables" lists them."""
+    _answer(as_json, _open(folder).queries.answer(question), terminal.rows)
 
 
 def _day(text: str) -> str:

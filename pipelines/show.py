@@ -7,17 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from pipelines.landing.format import GIVES
-
-console = Console(soft_wrap=False, highlight=False)
-if not console.is_terminal:
-    console = Console(soft_wrap=False, highlight=False, width=160)  # a pipe has no width; 80 would fold every id
-
-NOTHING = "–"
+from pipelines.terminal import NOTHING, console, fields, rows, table, text
 
 
 def plain(report: Any) -> dict[str, Any]:
@@ -25,49 +19,9 @@ def plain(report: Any) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in dataclasses.asdict(report).items()}
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
-    """Print a table; the columns in `numbers` stand to the right."""
-    drawn = Table(title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
-    for column in columns:
-        drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(escape(text(value)) for value in row))
-    console.print(drawn)
-
-
-def text(value: Any) -> str:
-    """One value as a cell."""
-    if value is None:
-        return NOTHING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {text(number)}" for key, number in value.items()) or NOTHING
-    if isinstance(value, list):
-        return ", ".join(text(entry) for entry in value) or NOTHING
-    return str(value)
-
-
 def short(value: Any) -> str:
     """An id as far as a person needs it; the JSON answer holds it whole."""
     return NOTHING if value is None else str(value)[:12]
-
-
-def fields(content: dict[str, Any]) -> None:
-    """One thing: name and value."""
-    table("", ["", ""], list(content.items()))
-
-
-def rows(content: list[dict[str, Any]]) -> None:
-    """Rows of a question."""
-    if not content:
-        console.print("no rows")
-        return
-    columns = list(content[0])
-    numbers = [column for column in columns if isinstance(content[0][column], (int, float))]
-    table("", columns, [list(row.values()) for row in content], numbers=numbers)
 
 
 def new_workspace(content: dict[str, Any]) -> None:
@@ -300,7 +254,7 @@ def checkpoints(content: list[dict[str, Any]]) -> None:
 
 def findings(content: list[dict[str, Any]]) -> None:
     """What `doctor` found."""
-    rows(content)
+    table("", ["check", "ok", "detail"], [(row["check"], row["ok"], row["detail"]) for row in content])
 
 
 def demo(content: dict[str, Any]) -> None:
