@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import errno
+import functools
 import json
 import math
 import os
@@ -247,11 +248,15 @@ app.add_typer(groups_app, name="groups")
 
 
 @groups_app.command("wanted")
-def groups_wanted(folder: Where = Path(), as_json: AsJson = False) -> None:
+def groups_wanted(
+    every: Annotated[bool, typer.Option("--all", help="Show all of them; --json always holds all.")] = False,
+    folder: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
     """Tasks that lack siblings or spread, most useful first."""
     from pipelines.groups import wanted_tasks
 
-    _answer(as_json, wanted_tasks(_open(folder)), show.wanted)
+    _answer(as_json, wanted_tasks(_open(folder)), functools.partial(show.wanted, every=every))
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from pipelines import words
 from pipelines.landing.format import GIVES
 from pipelines.terminal import NOTHING, console, fields, rows, table, text
 
@@ -33,15 +34,12 @@ def new_workspace(content: dict[str, Any]) -> None:
 
 def ingested(content: dict[str, Any]) -> None:
     """After `ingest`."""
-    taken = ["records", "duplicates", "quarantined", "skipped"]
-    fields({"taken in": {name: content[name] for name in taken if name in content}, "formats": content["formats"]})
-    said = {"redacted": content.get("redactions"), "left out": content.get("left_out")}
-    made = {word: content[word] for word in ("faults", "linked", "gaps", "identical") if content.get(word)}
-    for name, counts in (*said.items(), ("of the new trajectories", made)):
-        if counts:
-            fields({name: counts})
+    files = text(content["formats"])
     if content.get("why_nothing"):
-        console.print(f"\n{escape(content['why_nothing'])}")
+        read = f" Files read: {files}." if content["formats"] else ""
+        console.print(escape(f"Nothing was new: {content['why_nothing']}.{read}"))
+    else:
+        fields(_taken_in(content))
     if content.get("dry_run"):
         console.print("\nNothing was written (--dry-run).")
         return
@@ -52,8 +50,13 @@ def ingested(content: dict[str, Any]) -> None:
         [("trajectories", content["trajectories"], content["eligible_for"]), ("groups", content["groups"], kinds)],
         numbers=["number"],
     )
+    reasons = [(reason, number, words.ELIGIBLE.get(reason)) for reason, number in content["reasons"].items()]
     table(
-        "\nLanes, from provenance alone", ["reason", "trajectories"], list(content["reasons"].items()), numbers=["trajectories"]
+        "\nLanes, from provenance alone",
+        ["reason", "trajectories", "which means"],
+        reasons,
+        numbers=["trajectories"],
+        whole=["reason"],
     )
     if not content["trajectories"]:
         console.print("\nNothing to group yet.")
@@ -61,9 +64,34 @@ def ingested(content: dict[str, Any]) -> None:
         console.print("\nNext: nightshift night")
     else:
         console.print(
-            "\nNothing here can train yet: only attempts of your own policy with the sampler's token ids and logprobs can (lane grpo),\n"
-            "which the format `recorder` holds. What other models did counts under sft. `nightshift night` groups and scores it."
+            "\nNothing here can train yet: only attempts of your own policy with the sampler's token ids and logprobs can (lane "
+            "grpo), which the format `recorder` holds. What other models did counts under sft. `nightshift night` groups and "
+            "scores it."
         )
+
+
+def _taken_in(content: dict[str, Any]) -> dict[str, Any]:
+    """What one call took in: new records, those that no trajectory is made of, with the reason, and what was replaced."""
+    told: dict[str, Any] = {"files": content["formats"], "new records": content["records"]}
+    if content["skipped"]:
+        told["skipped"] = f"{content['skipped']} more that are about an attempt and no part of it"
+    if content["quarantined"]:
+        told["quarantined"] = f"{content['quarantined']} that could not be read: nightshift quarantine"
+    left_out = content.get("left_out") or {}
+    if left_out:
+        kinds = ", ".join(f"{number} {kind} ({words.LEFT_OUT.get(kind, kind)})" for kind, number in left_out.items())
+        told["left out"] = f"{content['duplicates']} records that no trajectory is made of: {kinds}"
+    told["new trajectories"] = ", ".join(f"{content[word]} {said}" for word, said in _MADE.items() if content.get(word))
+    told["redacted"] = content.get("redactions")
+    return {name: value for name, value in told.items() if value not in (None, "", {})}
+
+
+_MADE = {
+    "faults": "ended in a fault of the harness",
+    "linked": "come from another one (subagents, branches, compactions, continuations)",
+    "gaps": "have turns that no record answers",
+    "identical": "of their records are equal to another in every byte",
+}
 
 
 def formats(content: list[dict[str, Any]]) -> None:
@@ -128,19 +156,61 @@ def retried(content: dict[str, Any]) -> None:
 
 def lanes(content: dict[str, Any]) -> None:
     """Counts per lane and reason."""
-    if not content["lanes"]:
+    if not content["nights"]:
         console.print("no night has run yet: `nightshift night`")
         return
-    counted = [(entry["lane"], entry["reason"], entry["trajectories"]) for entry in content["lanes"]]
-    table(f"Night {content['night']}", ["lane", "reason", "trajectories"], counted, numbers=["trajectories"])
-
-
-def wanted(content: list[dict[str, Any]]) -> None:
-    """Tasks that a top-up should run."""
-    if not content:
-        console.print("no task wants more attempts")
+    if not content["lanes"]:
+        newest = content["nights"][-SHOWN_NIGHTS:]
+        older = len(content["nights"]) - len(newest)
+        console.print(
+            f"no night {content['night']} has run; there is {', '.join(newest)}" + (f" and {older} older" if older else "")
+        )
         return
-    rows(content)
+    counted = [
+        (entry["lane"], entry["reason"], entry["trajectories"], words.LANE.get(entry["reason"])) for entry in content["lanes"]
+    ]
+    table(
+        f"Night {content['night']}",
+        ["lane", "reason", "trajectories", "which means"],
+        counted,
+        numbers=["trajectories"],
+        whole=["lane", "reason"],
+    )
+
+
+SHOWN_NIGHTS = 10
+"""Nights that are named where another was asked for, the newest."""
+
+
+def wanted(content: list[dict[str, Any]], *, every: bool = False) -> None:
+    """Tasks that a top-up should run, the first of them unless `every`."""
+    if not content:
+        console.print("no task wants more attempts; the list is written at the end of a night: `nightshift night`")
+        return
+    drawn = content if every else content[:SHOWN_TASKS]
+    console.print(
+        f"{len(content)} tasks want more attempts (night {content[0]['night']}).\n"
+        "Order: no siblings, then no spread; in each fewer attempts, then the newest.\n"
+    )
+    lines = [
+        (row["rank"], row["task_id"] or row["task_key"], row["harness"], row["num_attempts"], row["reason"]) for row in drawn
+    ]
+    table(
+        "",
+        ["rank", "task", "harness", "attempts", "reason"],
+        lines,
+        numbers=["rank", "attempts"],
+        whole=["rank", "task", "attempts", "reason"],
+    )
+    console.print()
+    for reason in dict.fromkeys(row["reason"] for row in drawn):
+        console.print(words.said(words.WANTED, reason))
+    if len(content) > len(drawn):
+        console.print(f"{len(content) - len(drawn)} more: --all")
+
+
+SHOWN_TASKS = 20
+"""Wanted tasks that are shown without --all."""
 
 
 def story(content: dict[str, Any]) -> None:

@@ -27,8 +27,15 @@ _GAP = 2
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
-    """Print a table; the columns in `numbers` stand to the right."""
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    numbers: Sequence[str] = (),
+    whole: Sequence[str] = (),
+) -> None:
+    """Print a table; the columns in `numbers` stand to the right, those in `whole` give room last."""
     drawn = Table(
         title=title or None,
         title_justify="left",
@@ -39,7 +46,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, 
         pad_edge=False,
     )
     for column in columns:
-        drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=column in whole)
     for row in rows:
         drawn.add_row(*(escape(text(value)) for value in row))
     console.print(drawn)
