@@ -58,12 +58,15 @@ def pending(workspace: Workspace) -> list[str]:
 
 
 def lane_counts(workspace: Workspace, night: str | None) -> dict[str, Any]:
-    """Where the attempts of a night went, `lanes`: {lane, reason, trajectories}; None: the last night that froze."""
-    nights = workspace.lake.read(LANES.name, columns=["night"]).column("night").to_pylist()
+    """Where the attempts of a night went, `lanes`: {lane, reason, trajectories}; None: the last night that froze.
+
+    `nights` are all that froze, the newest last.
+    """
+    nights = workspace.lake.read(LANES.name, columns=["night"]).column("night").unique().to_pylist()
     night = night or max(nights, default=None)
     counts = workspace.queries.run("batches/lane_counts", {"night": night}).to_pylist() if night else []
     named = [{"lane": row["lane"], "reason": row["lane_reason"], "trajectories": row["num_trajectories"]} for row in counts]
-    return {"night": night, "lanes": named}
+    return {"night": night, "lanes": named, "nights": sorted(nights)}
 
 
 def freeze(workspace: Workspace, night: str, *, again: bool = False) -> Frozen:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import errno
+import functools
 import json
 import math
 import os
@@ -22,7 +23,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from pipelines import show
+from pipelines import show, terminal
 from pipelines.errors import ConfigError, NightFailedError, NightshiftError
 from pipelines.workspace import Workspace
 
@@ -197,7 +198,7 @@ def quarantine_show(record: str, folder: Where = Path(), as_json: AsJson = False
     """One piece whole, with its redacted text."""
     from pipelines.landing import quarantine as rows
 
-    _answer(as_json, rows.show(_open(folder), record), show.fields)
+    _answer(as_json, rows.show(_open(folder), record), terminal.fields)
 
 
 @quarantine_app.command("retry")
@@ -247,11 +248,15 @@ app.add_typer(groups_app, name="groups")
 
 
 @groups_app.command("wanted")
-def groups_wanted(folder: Where = Path(), as_json: AsJson = False) -> None:
+def groups_wanted(
+    every: Annotated[bool, typer.Option("--all", help="Show all of them; --json always holds all.")] = False,
+    folder: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
     """Tasks that lack siblings or spread, most useful first."""
     from pipelines.groups import wanted_tasks
 
-    _answer(as_json, wanted_tasks(_open(folder)), show.wanted)
+    _answer(as_json, wanted_tasks(_open(folder)), functools.partial(show.wanted, every=every))
 
 
 @app.command()
@@ -317,7 +322,7 @@ def promote(version: int, folder: Where = Path(), as_json: AsJson = False) -> No
     """Make a version champion, through the gate."""
     from pipelines.promotion import promote as through_the_gate
 
-    _answer(as_json, show.plain(through_the_gate(_open(folder), version)), show.fields)
+    _answer(as_json, show.plain(through_the_gate(_open(folder), version)), terminal.fields)
 
 
 @app.command()
@@ -325,7 +330,7 @@ def rollback(folder: Where = Path(), as_json: AsJson = False) -> None:
     """Back to the previous champion."""
     from pipelines.promotion import rollback as back
 
-    _answer(as_json, show.plain(back(_open(folder))), show.fields)
+    _answer(as_json, show.plain(back(_open(folder))), terminal.fields)
 
 
 @app.command()
@@ -341,7 +346,7 @@ def doctor(
     workspace = Workspace.open(folder, claim=False)  # a lake that cannot be read is what this command is for
     done = checks.fix(workspace) if fix else []
     if digest:
-        _answer(as_json, checks.digest(workspace), show.fields)
+        _answer(as_json, checks.digest(workspace), terminal.fields)
         return
     findings = checks.check(workspace)
     told = [*({"check": "fixed", "ok": True, "detail": line} for line in done), *map(dataclasses.asdict, findings)]
@@ -352,9 +357,8 @@ def doctor(
 
 @app.command()
 def sql(question: str, folder: Where = Path(), as_json: AsJson = False) -> None:
-    """Ask the lake a read-only question; tables are named <stage>.<table>."""
-    rows = _open(folder).queries.ask(question, fenced=True).to_pylist()
-    _answer(as_json, rows, show.rows)
+    """Ask the lake a read-only question; tables are named <stage>.<table>, and "show tables" lists them."""
+    _answer(as_json, _open(folder).queries.answer(question), terminal.rows)
 
 
 def _day(text: str) -> str:

@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pipelines import words
 from pipelines.landing.format import GIVES
-
-console = Console(soft_wrap=False, highlight=False)
-if not console.is_terminal:
-    console = Console(soft_wrap=False, highlight=False, width=160)  # a pipe has no width; 80 would fold every id
-
-NOTHING = "–"
+from pipelines.terminal import NOTHING, console, fields, rows, table, text
 
 
 def plain(report: Any) -> dict[str, Any]:
@@ -25,49 +20,9 @@ def plain(report: Any) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in dataclasses.asdict(report).items()}
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
-    """Print a table; the columns in `numbers` stand to the right."""
-    drawn = Table(title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
-    for column in columns:
-        drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(escape(text(value)) for value in row))
-    console.print(drawn)
-
-
-def text(value: Any) -> str:
-    """One value as a cell."""
-    if value is None:
-        return NOTHING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {text(number)}" for key, number in value.items()) or NOTHING
-    if isinstance(value, list):
-        return ", ".join(text(entry) for entry in value) or NOTHING
-    return str(value)
-
-
 def short(value: Any) -> str:
     """An id as far as a person needs it; the JSON answer holds it whole."""
     return NOTHING if value is None else str(value)[:12]
-
-
-def fields(content: dict[str, Any]) -> None:
-    """One thing: name and value."""
-    table("", ["", ""], list(content.items()))
-
-
-def rows(content: list[dict[str, Any]]) -> None:
-    """Rows of a question."""
-    if not content:
-        console.print("no rows")
-        return
-    columns = list(content[0])
-    numbers = [column for column in columns if isinstance(content[0][column], (int, float))]
-    table("", columns, [list(row.values()) for row in content], numbers=numbers)
 
 
 def new_workspace(content: dict[str, Any]) -> None:
@@ -79,15 +34,12 @@ def new_workspace(content: dict[str, Any]) -> None:
 
 def ingested(content: dict[str, Any]) -> None:
     """After `ingest`."""
-    taken = ["records", "duplicates", "quarantined", "skipped"]
-    fields({"taken in": {name: content[name] for name in taken if name in content}, "formats": content["formats"]})
-    said = {"redacted": content.get("redactions"), "left out": content.get("left_out")}
-    made = {word: content[word] for word in ("faults", "linked", "gaps", "identical") if content.get(word)}
-    for name, counts in (*said.items(), ("of the new trajectories", made)):
-        if counts:
-            fields({name: counts})
+    files = text(content["formats"])
     if content.get("why_nothing"):
-        console.print(f"\n{escape(content['why_nothing'])}")
+        read = f" Files read: {files}." if content["formats"] else ""
+        console.print(escape(f"Nothing was new: {content['why_nothing']}.{read}"))
+    else:
+        fields(_taken_in(content))
     if content.get("dry_run"):
         console.print("\nNothing was written (--dry-run).")
         return
@@ -98,8 +50,13 @@ def ingested(content: dict[str, Any]) -> None:
         [("trajectories", content["trajectories"], content["eligible_for"]), ("groups", content["groups"], kinds)],
         numbers=["number"],
     )
+    reasons = [(reason, number, words.ELIGIBLE.get(reason)) for reason, number in content["reasons"].items()]
     table(
-        "\nLanes, from provenance alone", ["reason", "trajectories"], list(content["reasons"].items()), numbers=["trajectories"]
+        "\nLanes, from provenance alone",
+        ["reason", "trajectories", "which means"],
+        reasons,
+        numbers=["trajectories"],
+        whole=["reason"],
     )
     if not content["trajectories"]:
         console.print("\nNothing to group yet.")
@@ -107,9 +64,34 @@ def ingested(content: dict[str, Any]) -> None:
         console.print("\nNext: nightshift night")
     else:
         console.print(
-            "\nNothing here can train yet: only attempts of your own policy with the sampler's token ids and logprobs can (lane grpo),\n"
-            "which the format `recorder` holds. What other models did counts under sft. `nightshift night` groups and scores it."
+            "\nNothing here can train yet: only attempts of your own policy with the sampler's token ids and logprobs can (lane "
+            "grpo), which the format `recorder` holds. What other models did counts under sft. `nightshift night` groups and "
+            "scores it."
         )
+
+
+def _taken_in(content: dict[str, Any]) -> dict[str, Any]:
+    """What one call took in: new records, those that no trajectory is made of, with the reason, and what was replaced."""
+    told: dict[str, Any] = {"files": content["formats"], "new records": content["records"]}
+    if content["skipped"]:
+        told["skipped"] = f"{content['skipped']} more that are about an attempt and no part of it"
+    if content["quarantined"]:
+        told["quarantined"] = f"{content['quarantined']} that could not be read: nightshift quarantine"
+    left_out = content.get("left_out") or {}
+    if left_out:
+        kinds = ", ".join(f"{number} {kind} ({words.LEFT_OUT.get(kind, kind)})" for kind, number in left_out.items())
+        told["left out"] = f"{content['duplicates']} records that no trajectory is made of: {kinds}"
+    told["new trajectories"] = ", ".join(f"{content[word]} {said}" for word, said in _MADE.items() if content.get(word))
+    told["redacted"] = content.get("redactions")
+    return {name: value for name, value in told.items() if value not in (None, "", {})}
+
+
+_MADE = {
+    "faults": "ended in a fault of the harness",
+    "linked": "come from another one (subagents, branches, compactions, continuations)",
+    "gaps": "have turns that no record answers",
+    "identical": "of their records are equal to another in every byte",
+}
 
 
 def formats(content: list[dict[str, Any]]) -> None:
@@ -176,19 +158,61 @@ def retried(content: dict[str, Any]) -> None:
 
 def lanes(content: dict[str, Any]) -> None:
     """Counts per lane and reason."""
-    if not content["lanes"]:
+    if not content["nights"]:
         console.print("no night has run yet: `nightshift night`")
         return
-    counted = [(entry["lane"], entry["reason"], entry["trajectories"]) for entry in content["lanes"]]
-    table(f"Night {content['night']}", ["lane", "reason", "trajectories"], counted, numbers=["trajectories"])
-
-
-def wanted(content: list[dict[str, Any]]) -> None:
-    """Tasks that a top-up should run."""
-    if not content:
-        console.print("no task wants more attempts")
+    if not content["lanes"]:
+        newest = content["nights"][-SHOWN_NIGHTS:]
+        older = len(content["nights"]) - len(newest)
+        console.print(
+            f"no night {content['night']} has run; there is {', '.join(newest)}" + (f" and {older} older" if older else "")
+        )
         return
-    rows(content)
+    counted = [
+        (entry["lane"], entry["reason"], entry["trajectories"], words.LANE.get(entry["reason"])) for entry in content["lanes"]
+    ]
+    table(
+        f"Night {content['night']}",
+        ["lane", "reason", "trajectories", "which means"],
+        counted,
+        numbers=["trajectories"],
+        whole=["lane", "reason"],
+    )
+
+
+SHOWN_NIGHTS = 10
+"""Nights that are named where another was asked for, the newest."""
+
+
+def wanted(content: list[dict[str, Any]], *, every: bool = False) -> None:
+    """Tasks that a top-up should run, the first of them unless `every`."""
+    if not content:
+        console.print("no task wants more attempts; the list is written at the end of a night: `nightshift night`")
+        return
+    drawn = content if every else content[:SHOWN_TASKS]
+    console.print(
+        f"{len(content)} tasks want more attempts (night {content[0]['night']}).\n"
+        "Order: no siblings, then no spread; in each fewer attempts, then the newest.\n"
+    )
+    lines = [
+        (row["rank"], row["task_id"] or row["task_key"], row["harness"], row["num_attempts"], row["reason"]) for row in drawn
+    ]
+    table(
+        "",
+        ["rank", "task", "harness", "attempts", "reason"],
+        lines,
+        numbers=["rank", "attempts"],
+        whole=["rank", "task", "attempts", "reason"],
+    )
+    console.print()
+    for reason in dict.fromkeys(row["reason"] for row in drawn):
+        console.print(words.said(words.WANTED, reason))
+    if len(content) > len(drawn):
+        console.print(f"{len(content) - len(drawn)} more: --all")
+
+
+SHOWN_TASKS = 20
+"""Wanted tasks that are shown without --all."""
 
 
 def story(content: dict[str, Any]) -> None:
@@ -302,7 +326,7 @@ def checkpoints(content: list[dict[str, Any]]) -> None:
 
 def findings(content: list[dict[str, Any]]) -> None:
     """What `doctor` found."""
-    rows(content)
+    table("", ["check", "ok", "detail"], [(row["check"], row["ok"], row["detail"]) for row in content])
 
 
 def demo(content: dict[str, Any]) -> None:

@@ -105,7 +105,10 @@ def test_the_map_in_architecture_is_the_tree() -> None:
     architecture = (ROOT / "ARCHITECTURE.md").read_text()
     drawn = re.search(r"```tree\n(.*?)```", architecture, re.DOTALL)
     assert drawn is not None
-    named = {line.split()[0].rstrip("/") for line in drawn.group(1).splitlines() if line.strip()}
+    lines = [line for line in drawn.group(1).splitlines() if line.strip()]
+    named = {line.split()[0].rstrip("/") for line in lines}
+    assert len(named) == len(lines), "the map names something twice"
+    assert [line for line in lines if len(line) > 140 or len(line.split()) < 2] == [], "each in one line that says what it is"
     modules = {
         str(path.relative_to(ROOT))
         for path in tracked("assets/*.py", "pipelines/*.py", "trainer/*.py")

@@ -49,3 +49,17 @@ def test_a_question_writes_nothing_and_reads_nothing_else(workspace: Workspace, 
     assert "\n" not in str(caught.value)
     assert {path for path in workspace.folder.rglob("*") if "lake" not in path.parts} == before
     assert secret_rows.num_rows == 1
+
+
+def test_the_tables_are_listed_with_their_rows(workspace: Workspace, tmp_path: Path) -> None:
+    land(workspace, [write_lines(tmp_path / "log.jsonl", [call(1), call(2)])])
+    for question in ("show tables", " SHOW ALL TABLES; "):
+        listed = {row["table"]: row["num_rows"] for row in workspace.queries.answer(question)}
+        assert (listed["landing.records"], listed["groups.groups"]) == (2, 0)
+    assert {"n"} == {key for row in workspace.queries.answer("SELECT count(*) AS n FROM landing.records") for key in row}
+
+
+@pytest.mark.parametrize("name", ["records", "landing.record", "nowhere.nothing"])
+def test_a_table_that_is_not_there_is_answered_with_those_that_are(workspace: Workspace, name: str) -> None:
+    with pytest.raises(LakeError, match=rf"there is no table {name}; the tables are landing.records, .*promotion.decisions$"):
+        workspace.queries.answer(f"SELECT * FROM {name}")

@@ -25,6 +25,8 @@ SQL = Path(__file__).resolve().parents[2] / "sql"
 
 _TABLE_NAME = re.compile(r"\b([a-z_]+)\.([a-z_]+)\b")
 _COMMENT = re.compile(r"--[^\n]*")
+_SHOW_TABLES = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.IGNORECASE)
+_NO_TABLE = re.compile(r"Catalog Error: Table with name \"?([\w./]+)")
 _PLAIN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 """Delta features under which a table still is the sum of its Parquet files."""
 
@@ -40,6 +42,11 @@ def tables_of(sql: str) -> list[str]:
     plain = _COMMENT.sub("", sql)
     names = {f"{stage}/{table}" for stage, table in _TABLE_NAME.findall(plain)}
     return sorted(names & TABLES.keys())
+
+
+def asked_by() -> list[str]:
+    """Names under which a question finds the tables of the lake, `<stage>.<table>`."""
+    return [name.replace("/", ".") for name in TABLES if "/" in name]
 
 
 class Queries:
@@ -64,6 +71,12 @@ class Queries:
     def into(self, target: str, name: str, parameters: Mapping[str, Any] | None = None, **sources: Any) -> pa.Table:
         """Like `run`, in the columns and types of a lake table."""
         return conform(self.run(name, parameters, **sources), TABLES[target])
+
+    def answer(self, sql: str) -> list[dict[str, Any]]:
+        """Rows of somebody's own question, fenced; for `show tables` the tables with their rows counted."""
+        if _SHOW_TABLES.fullmatch(sql):
+            return [{"table": name, "num_rows": self.lake.num_rows(name.replace(".", "/"))} for name in asked_by()]
+        return self.ask(sql, fenced=True).to_pylist()
 
     def ask(
         self,
@@ -94,7 +107,7 @@ class Queries:
             used = {key: value for key, value in (parameters or {}).items() if re.search(rf"\${key}\b", sql)}
             return connection.sql(sql, params=used).to_arrow_table()
         except duckdb.Error as problem:
-            raise LakeError(f"{label}: {str(problem).strip().splitlines()[0]}") from problem
+            raise LakeError(f"{label}: {_said(str(problem).strip().splitlines()[0])}") from problem
         finally:
             connection.close()
 
@@ -138,6 +151,12 @@ class Queries:
         lacking = [field for field in spec.schema if field.name not in held]
         added = "".join(f', CAST(NULL AS {_sql_type(connection, field)}) AS "{field.name}"' for field in lacking)
         connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT *{added} FROM {rows}")
+
+
+def _said(line: str) -> str:
+    """The engine's line; its guess about a table that is not there knows nothing of this lake."""
+    found = _NO_TABLE.match(line)
+    return line if found is None else f"there is no table {found.group(1)}; the tables are {', '.join(asked_by())}"
 
 
 def _sql_type(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> str:

@@ -283,7 +283,7 @@ def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None,
     files, problems = find(workspace, paths, format)
     formats: Counter[str] = Counter()
     try:
-        with bar("landing", sum(file.size for file in files)) as advance:
+        with bar("landing", sum(file.size for file in files), unit="bytes") as advance:
             for file in files:
                 try:
                     if file.format is not None:
@@ -321,11 +321,18 @@ def _why_nothing(workspace: Workspace, landing: Landing, paths: Sequence[Path] |
     if paths is None and not workspace.config.sources:
         return "no [[sources]] are configured in nightshift.toml"
     if not formats:
-        return "there are no log files"
+        return f"there are no log files in {_places(workspace, paths)}"
     if set(formats) == {"empty"}:
         return f"{formats['empty']} empty file(s): no records"
     waiting = f", {landing.waiting} file(s) end in a line that is still being written" if landing.waiting else ""
     return f"every record is in the lake already{waiting}"
+
+
+def _places(workspace: Workspace, paths: Sequence[Path] | None) -> str:
+    if paths is not None:
+        return ", ".join(str(path) for path in paths)
+    places = ", ".join(f"{workspace.path(source.path)} ({source.glob})" for source in workspace.config.sources)
+    return f"{places}, which [[sources]] of nightshift.toml names; name other files or folders, or mend it"
 
 
 def _first(problems: list[SourceError]) -> SourceError:

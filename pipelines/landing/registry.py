@@ -3,7 +3,7 @@
 To add one: write `pipelines/landing/<format>.py` with one class that fulfils `format.LogFormat` (jsonl.py, json_array.py
 and document.py cut the common kinds of file; give them a function that reads ids, time and bundle off one decoded value
 and raises BadPieceError where the value is no such record), add an instance to FORMATS, and put small files of its shape
-into tests/landing/. What a parser must hold:
+into tests/landing/formats/test_<format>.py (CONTRIBUTING.md, "Adding a log format"). What a parser must hold:
 
 - `detect` says yes to its own files only, by their content. tests/landing/test_registry.py tries every format's detect
   on every other's lines.

@@ -1,6 +1,7 @@
 -- Tasks of the train split that taught nothing so far, the most useful first: those whose attempts are in no group, then
 -- those whose sealed groups all have equal rewards. Attempts of which each ran under another context are no siblings under
 -- the strict rule, however many there are. Fewer attempts first (one more makes a pair), then the most recent.
+-- Where no policy was seen at work (demonstrations: no turn is sampled), there is nothing to do better.
 -- A group without rewards yet is not known to lack spread. Parameters: $night, $rubric_hash, $min_spread (1e-6), $strict.
 WITH attempts AS (
     SELECT
@@ -11,7 +12,7 @@ WITH attempts AS (
         count(DISTINCT context_key) AS num_contexts,
         max(day) AS last_day
     FROM trajectories.trajectories
-    WHERE purpose IN ('production', 'top_up') AND fault IS NULL
+    WHERE purpose IN ('production', 'top_up') AND fault IS NULL AND num_sampled_turns > 0
     GROUP BY task_key
 ),
 in_force AS (
