@@ -49,18 +49,18 @@ def blocks(path: Path, start: int, line: int) -> Iterator[Block]:
             num_bytes += len(read)
             if read and num_bytes < BLOCK_BYTES:
                 continue
-            end = read.rfind(b"\n") + 1
-            if read and end == 0:
-                if num_bytes < LONGEST:
-                    continue
-                yield Block(start, line, b"", long=True)
-                return
             whole = b"".join(parts)
-            kept = len(read) - end if read else 0
-            raw = whole[: len(whole) - kept] if kept else whole
+            end = whole.rfind(b"\n") + 1 if read else len(whole)
+            if end == 0 and read:
+                if num_bytes >= LONGEST:
+                    yield Block(start, line, b"", long=True)
+                    return
+                parts = [whole]
+                continue
+            raw = whole[:end]
             if raw:
                 yield Block(start, line, raw)
             if not read:
                 return
-            start, line = start + len(raw), line + raw.count(b"\n")
-            parts, num_bytes = [read[end:]], kept
+            start, line = start + end, line + raw.count(b"\n")
+            parts, num_bytes = [whole[end:]], len(whole) - end
