@@ -62,6 +62,15 @@ class SourceConfig(_Section):
         return value
 
 
+class LandingConfig(_Section):
+    """How logs are taken in. Nothing of it changes what is stored."""
+
+    workers: int | None = Field(default=None, ge=1)
+    """Processes that cut, redact and make rows, each with about 150 MB, beside the one that commits; they are started only
+    where 48 MB and more of line-wise logs (JSONL) are read at once. None: as many as there are cores that this process may
+    use, 6 at most. 1: none, all is done in one process."""
+
+
 class RedactionConfig(_Section):
     """What is replaced before anything is stored. Changing it moves no id; what is stored already changes with a replay."""
 
@@ -244,6 +253,7 @@ class Config(BaseSettings):
 
     lake: LakeConfig = LakeConfig()
     sources: tuple[SourceConfig, ...] = ()
+    landing: LandingConfig = LandingConfig()
     redaction: RedactionConfig = RedactionConfig()
     groups: GroupsConfig = GroupsConfig()
     rewards: RewardsConfig = RewardsConfig()

@@ -62,6 +62,9 @@ class Identity:
         # HMAC by hand: both its states are made once and copied, which for short parts is most of the work
         self._inner, self._outer = (hashlib.sha256(bytes(byte ^ pad for byte in padded)) for pad in (0x36, 0x5C))
 
+    def __reduce__(self) -> tuple[type[Identity], tuple[bytes]]:
+        return Identity, (self._key,)  # to the processes that make rows, over a pipe
+
     @property
     def fingerprint(self) -> str:
         """What the lake stores to recognise the key: a hash that does not reveal it."""

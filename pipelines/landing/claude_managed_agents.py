@@ -10,6 +10,7 @@ stored with every event; system prompt, tools and model stand in the session's c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class ClaudeManagedAgents:
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per event."""
         session = _named_in(path)
-        return split_lines(path, start, line, lambda value: _facts(value, session))
+        return split_lines(path, start, line, partial(_facts, session=session))
 
     def spell(self, value: Any) -> Spelled:
         """The message, call or result that an event is; prompt and tools of the session's creation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -24,14 +25,21 @@ ReadOfBytes = Callable[[bytes, int, int], SourceRecord | None]
 """Reads a record straight off a line's bytes (line number, offset); None: the value has to be decoded and looked at."""
 
 
-def split_lines(path: Path, start: int, line: int, facts: FactsOf, quick: ReadOfBytes | None = None) -> Iterator[Piece]:
-    """The pieces of a JSONL file; `facts` reads one value or raises BadPieceError.
+@dataclass(frozen=True)
+class LineReader:
+    """Reads the lines of a file, each by itself."""
 
-    A last line without its newline is taken where it is a record (a JSON object that has ended cannot go on), and is
-    Unfinished where not. A line that is no record is searched for records (recovery.py).
-    """
-    with open_log(path) as stream:
-        stream.seek(start)
+    facts: FactsOf
+    """Reads one value, or raises BadPieceError; a function of that value alone, since other processes read other lines."""
+    quick: ReadOfBytes | None = None
+
+    def pieces(self, stream: IO[bytes], start: int, line: int) -> Iterator[Piece]:
+        """The pieces that stand in a stream, whose first byte is byte `start` of the file, on line `line`.
+
+        A last line without its newline is taken where it is a record (a JSON object that has ended cannot go on), and is
+        Unfinished where not. A line that is no record is searched for records (recovery.py).
+        """
+        facts, quick = self.facts, self.quick
         position, number = start, line - 1
         while True:
             number += 1
@@ -65,6 +73,28 @@ def split_lines(path: Path, start: int, line: int, facts: FactsOf, quick: ReadOf
                     yield Unfinished(line=number, byte_start=begin)
                     return
                 yield from recovered(body, number, begin, facts, problem)
+
+
+class Lines(Iterator[Piece]):
+    """The pieces of a JSONL file, which may be cut at any line and read in parts (line_blocks.py)."""
+
+    def __init__(self, path: Path, start: int, line: int, reader: LineReader) -> None:
+        self.reader = reader
+        self._pieces = _opened(path, start, line, reader)
+
+    def __next__(self) -> Piece:
+        return next(self._pieces)
+
+
+def split_lines(path: Path, start: int, line: int, facts: FactsOf, quick: ReadOfBytes | None = None) -> Lines:
+    """The pieces of a JSONL file; see LineReader. Where `facts` and `quick` can be pickled, several processes read the file."""
+    return Lines(path, start, line, LineReader(facts, quick))
+
+
+def _opened(path: Path, start: int, line: int, reader: LineReader) -> Iterator[Piece]:
+    with open_log(path) as stream:
+        stream.seek(start)
+        yield from reader.pieces(stream, start, line)
 
 
 def _skipped(stream: IO[bytes], text: bytes, line: int, begin: int) -> BadRecord | Unfinished:

@@ -8,6 +8,8 @@ the lake already decide that nothing is added twice. A commit is on the disk (`l
 it and before anybody is told, so a log may be rotated away once `land` returned.
 
 While a batch is written, the next one is read: by then no more than two batches are in memory, whatever a file's size.
+Where much is to be read, other processes turn blocks of lines into rows (pooled.py); they come back in the order of the
+files, and all that is decided, is decided here: ids by number among equals, what is new, and the commits.
 """
 
 from __future__ import annotations
@@ -18,18 +20,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from pipelines.doors.engine import tokenizer_file
 from pipelines.doors.lake import Snapshot, sequences_of
 from pipelines.errors import ConfigError, SourceError
 from pipelines.landing import chunks as cutting
-from pipelines.landing import offsets
+from pipelines.landing import offsets, row_pool
+from pipelines.landing.block_rows import Made
 from pipelines.landing.chunks import Chunk, ReadWholeError, chunks
 from pipelines.landing.format import BadRecord, LogFormat
 from pipelines.landing.held import Held
-from pipelines.landing.rows import RAW_LIMIT, Found, RowMaker, Rows
+from pipelines.landing.jsonl import LineReader, Lines
+from pipelines.landing.offsets import Position
+from pipelines.landing.pooled import Pooled, Reading
+from pipelines.landing.redaction_rules import rules_of
+from pipelines.landing.row_frames import can_be_told
+from pipelines.landing.rows import RAW_LIMIT, Found, RowMaker, Rows, RowSetting
 from pipelines.landing.sources import SourceFile, find, unreadable
 from pipelines.progress import bar
 from pipelines.reports import Landed
@@ -80,6 +91,11 @@ class _Batch:
 
     records: dict[str, Found] = field(default_factory=dict)
     bad: dict[str, Found] = field(default_factory=dict)
+    made: dict[str, list[Rows]] = field(default_factory=lambda: {RECORDS.name: [], QUARANTINE.name: []})
+    """Rows that another process made, by table."""
+    made_ids: set[str] = field(default_factory=set)
+    num_made: int = 0
+    """Records among them."""
     sequences: dict[str, _Sequence] = field(default_factory=dict)
     recognised: list[str] = field(default_factory=list)
     """Ids under which files would be in quarantine, had no format recognised them before."""
@@ -89,19 +105,42 @@ class _Batch:
     def add(self, chunk: Chunk, shown: str, format: LogFormat) -> None:
         """Take in a chunk of a file."""
         for record_id, identified in chunk.records.items():
-            self.repeated += record_id in self.records
-            self.records.setdefault(record_id, Found(identified, shown, format))
+            if record_id in self.records or record_id in self.made_ids:
+                self.repeated += 1
+            else:
+                self.records[record_id] = Found(identified, shown, format)
         for record_id, bad in chunk.bad.items():
-            self.bad.setdefault(record_id, Found(bad, shown, format))
+            if record_id not in self.made_ids:
+                self.bad.setdefault(record_id, Found(bad, shown, format))
         self.repeated += chunk.repeated
         self.num_bytes += chunk.num_bytes
+
+    def add_made(self, made: Made) -> None:
+        """Take in the rows of a block of lines."""
+        for table, rows, found in ((RECORDS.name, made.records, self.records), (QUARANTINE.name, made.bad, self.bad)):
+            if not rows.table.num_rows:
+                continue
+            ids = rows.ids()
+            twice = {record_id for record_id in ids if record_id in self.made_ids or record_id in found}
+            self.made_ids.update(ids)
+            self.made[table].append(rows.without(twice))
+            if table == RECORDS.name:
+                self.repeated += len(twice)
+                self.num_made += len(ids) - len(twice)
+        self.repeated += made.repeated
+        self.num_bytes += made.num_bytes
+
+    @property
+    def num_seen(self) -> int:
+        """Records, those that stand in it twice counted twice."""
+        return len(self.records) + self.num_made + self.repeated
 
     @property
     def is_full(self) -> bool:
         """It is time to write it."""
         return (
             self.num_bytes >= cutting.CHUNK_BYTES
-            or len(self.records) + len(self.bad) >= cutting.CHUNK_PIECES
+            or len(self.records) + len(self.bad) + len(self.made_ids) >= cutting.CHUNK_PIECES
             or len(self.sequences) + len(self.recognised) >= BATCH_FILES
         )
 
@@ -111,7 +150,23 @@ class Landing:
 
     def __init__(self, workspace: Workspace, day: str, write: bool) -> None:
         self.workspace, self.write = workspace, write
-        self._rows = RowMaker(workspace, day)
+        rules, now = rules_of(workspace), datetime.datetime.now(datetime.UTC)
+        self._setting = RowSetting(
+            identity=workspace.identity,
+            redaction_key=workspace.redaction_key,
+            rules=rules.rules,
+            allow=rules.allow,
+            policy=workspace.config.policy.name,
+            day=day,
+            now=now,
+        )
+        self._tokenizer = partial(tokenizer_file, workspace)
+        self._rows = RowMaker(self._setting, self._tokenizer)
+        self._num_processes = row_pool.num_processes(workspace.config.landing.workers)
+        self._num_bytes = 0
+        self._pooled: Pooled | None = None
+        self.failed: list[tuple[SourceFile, OSError]] = []
+        """Files that could not be read when their turn came."""
         self.records = self.seen = self.quarantined = self.skipped = self.waiting = self.unchanged = 0
         self.redactions: Counter[str] = Counter()
         self.days: set[str] = set()
@@ -131,12 +186,20 @@ class Landing:
         app_id = offsets.app_id(self.workspace.identity, shown)
         started = self._sequences[1].get(app_id, 0)
         position = offsets.resume(file.path, started)
-        try:
-            self._from(position, shown, format, app_id, started, advance)
-        except ReadWholeError:
-            self._from(position.at_start(), shown, format, app_id, started, advance)
-        finally:
-            position.close()
+        advance(position.offset)
+        reading = Reading(position, shown, format, app_id, started, advance)
+        self._num_bytes += max(0, file.size - position.offset)
+        reader = self._reader(reading)
+        if reader is not None:
+            if self._pooled is None:
+                pool = row_pool.RowPool(self._setting, self._num_processes, self._tokenizer)
+                self._pooled = Pooled(pool)
+            take, rest = partial(self._in_turn, file, self._made), partial(self._in_turn, file, self._from)
+            self._pooled.read(reading, reader, take, rest, partial(self._ended, reading))
+        elif self._pooled is not None:
+            self._pooled.later(partial(self._in_turn, file, self._alone, reading))
+        else:
+            self._alone(reading)
 
     def again(self, identified: Iterable[Chunk], shown: str, format: LogFormat) -> None:
         """Land pieces that were read before and could not be; how far their file is read does not change."""
@@ -163,37 +226,79 @@ class Landing:
 
     def finish(self) -> None:
         """Write what is left and wait until all is committed."""
+        if self._pooled is not None:
+            self._pooled.finish()
         self._flush()
         self._settle()
 
     def close(self) -> None:
-        """End the writer, which may still be at work where the reader failed."""
+        """End the other processes, and the writer, which may still be at work where the reader failed."""
+        if self._pooled is not None:
+            self._pooled.pool.close()
         self._writer.shutdown()
 
-    def _from(
-        self,
-        position: offsets.Position,
-        shown: str,
-        format: LogFormat,
-        app_id: str,
-        started: int,
-        advance: Callable[[int], None],
-    ) -> None:
-        advance(position.offset)
-        anew, num_chunks, end = position.offset == 0, 0, position.offset
-        start = offsets.Position(position.path, position.offset, position.line)  # `position` runs ahead of where `chunks` began
-        for chunk in chunks(self.workspace.identity, format, start, self._held_among):
-            num_chunks += 1
-            advance(chunk.end - end)
-            end = chunk.end
-            position.advance(chunk.end)
-            self.waiting += chunk.unfinished
-            self._batch.add(chunk, shown, format)
-            if position.offset > 0:
-                self._batch.sequences[app_id] = _Sequence(position.sequence, started, anew)
-            self._flush_if_full()
-        self.unchanged += num_chunks == 0 and not anew
+    def _reader(self, reading: Reading) -> LineReader | None:
+        """What other processes need to read the file; None where they cannot, or where too little is read to start them."""
+        if self._num_processes < 2 or self._num_bytes < row_pool.POOL_BYTES:
+            return None
+        start = reading.start
+        pieces = reading.format.split(start.path, start.offset, start.line)
+        if not isinstance(pieces, Lines):
+            return None
+        return pieces.reader if can_be_told((reading.format, pieces.reader)) else None
+
+    def _alone(self, reading: Reading) -> None:
+        """Take a file in here."""
+        try:
+            self._from(reading, reading.start)
+        except ReadWholeError:
+            reading = reading.anew()
+            self._from(reading, reading.start)
+        finally:
+            self._ended(reading)
+
+    def _from(self, reading: Reading, start: Position) -> None:
+        """Take it in from a place on that is not before what is taken in."""
+        resumed, counted = reading.resumed, reading.counted
+        for chunk in chunks(self.workspace.identity, reading.format, start, self._held_among, resumed=resumed, counted=counted):
+            self._batch.add(chunk, reading.shown, reading.format)
+            self._acknowledge(reading, chunk.end, chunk.unfinished)
+
+    def _made(self, reading: Reading, made: Made) -> None:
+        """Take in its next block."""
+        firsts = made.settled(self.workspace.identity, reading.counted)
+        if reading.resumed:
+            firsts.refuse(self._held_among)
+        if made.records.table.num_rows or made.bad.table.num_rows or made.unfinished:
+            self._batch.add_made(made)
+            self._acknowledge(reading, made.end, made.unfinished)
+
+    def _in_turn(self, file: SourceFile, take: Callable[..., None], reading: Reading, *part: Any) -> None:
+        """Take in what other processes, or those before it, made wait; nobody who gave it is there to hear of a problem."""
+        try:
+            take(reading, *part)
+        except ReadWholeError:
+            self._alone(reading.anew())
+        except OSError as problem:
+            reading.abandoned = True
+            self.failed.append((file, problem))
+
+    def _acknowledge(self, reading: Reading, end: int, unfinished: bool) -> None:
+        reading.num_chunks += 1
+        reading.advance(end - reading.end)
+        reading.end = end
+        reading.position.advance(end)
+        self.waiting += unfinished
+        if reading.position.offset > 0:
+            sequence = _Sequence(reading.position.sequence, reading.started, not reading.resumed)
+            self._batch.sequences[reading.app_id] = sequence
         self._flush_if_full()
+
+    def _ended(self, reading: Reading) -> None:
+        reading.position.close()
+        if not reading.abandoned:
+            self.unchanged += reading.num_chunks == 0 and reading.resumed
+            self._flush_if_full()
 
     def _shown(self, real: Path) -> str:
         """The path as stored; names of files need not be UTF-8, text in the lake must."""
@@ -219,9 +324,9 @@ class Landing:
 
     def _flush(self) -> None:
         batch, self._batch = self._batch, _Batch()
-        bad = self._rows.bad(self._fresh(QUARANTINE.name, batch.bad))
-        num_seen = len(batch.records) + batch.repeated
-        records = self._rows.records(self._fresh(RECORDS.name, batch.records))
+        bad = self._with_made(batch, QUARANTINE.name, self._rows.bad(self._fresh(QUARANTINE.name, batch.bad)))
+        records = self._with_made(batch, RECORDS.name, self._rows.records(self._fresh(RECORDS.name, batch.records)))
+        num_seen = batch.num_seen
         if self.write:
             self._settle()
             self._writing = self._writer.submit(self._commit, bad, records, batch.sequences, batch.recognised, num_seen)
@@ -235,6 +340,18 @@ class Landing:
             held |= found.keys() & self._surveyed[table]
             self._surveyed[table] |= found.keys()
         return {record_id: one for record_id, one in found.items() if record_id not in held} if held else found
+
+    def _with_made(self, batch: _Batch, table: str, rows: Rows) -> Rows:
+        """Rows together with those that other processes made, of which the writer takes what is new."""
+        if not batch.made[table]:
+            return rows
+        made = Rows.joined(batch.made[table])
+        if not self.write:
+            ids = made.ids()
+            held = self._held_among(table, ids) | (self._surveyed[table] & set(ids))
+            self._surveyed[table].update(ids)
+            made = made.without(held)
+        return Rows.joined([made, rows])
 
     def _settle(self) -> None:
         """Wait until the batch that is being written is committed."""
@@ -256,7 +373,7 @@ class Landing:
 
         def compute(snapshot: Snapshot) -> tuple[pa.Table, dict[str, int]]:
             nonlocal kept
-            kept = rows.without(self._among(snapshot, rows.table.column("record_id").to_pylist()))
+            kept = rows.without(self._among(snapshot, rows.ids()))
             if not sequences:
                 return kept.table, {}
             self._sequences = snapshot.handle.version(), sequences_of(snapshot.handle, self._sequences)
@@ -295,6 +412,10 @@ def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None,
                     continue
                 formats[file.format.name if file.format else "empty" if file.empty else "unknown"] += 1
             landing.finish()
+        for file, problem in landing.failed:
+            problems.append(unreadable(file.path, problem))
+            if file.format is not None:
+                formats[file.format.name] -= 1
     finally:
         landing.close()
     if problems:
@@ -305,7 +426,7 @@ def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None,
         seen=landing.seen,
         quarantined=landing.quarantined,
         skipped=landing.skipped,
-        formats=dict(sorted(formats.items())),
+        formats=dict(sorted((+formats).items())),
         redactions=dict(sorted(landing.redactions.items())),
         days=sorted(landing.days),
         waiting=landing.waiting,

@@ -8,6 +8,7 @@ the attempt's longest chain; a call on the side (a summary, a branch that was gi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,7 +94,7 @@ class Recorder:
 
     def split(self, path: Path, start: int = 0, line: int = 1) -> Iterator[Piece]:
         """One piece per line."""
-        return split_lines(path, start, line, _facts, lambda raw, number, begin: quick(raw, number, begin, _quick_facts))
+        return split_lines(path, start, line, _facts, partial(quick, facts=_quick_facts))
 
     def spell(self, value: Any) -> Spelled:
         """The request's messages and the answer."""

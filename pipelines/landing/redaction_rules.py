@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import re2
@@ -20,7 +20,9 @@ import re2
 from pipelines.errors import ConfigError
 from pipelines.ids import plain_hash
 from pipelines.landing.redaction_checks import CHECKS, NUMERIC
-from pipelines.workspace import Workspace
+
+if TYPE_CHECKING:  # it brings the lake, which the processes that make rows do without
+    from pipelines.workspace import Workspace
 
 STOCK = Path(__file__).with_name("redaction_rules.toml")
 WALK = 4

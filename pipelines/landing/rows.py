@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.doors.engine import tokenizer_file
 from pipelines.doors.tokenizer import Spelling, spelling_of
+from pipelines.ids import Identity
 from pipelines.landing.chunks import Identified
 from pipelines.landing.decoding import exact, written
 from pipelines.landing.format import BadRecord, LogFormat, SourceRecord
 from pipelines.landing.redacted_tokens import with_token_ids
 from pipelines.landing.redaction import Redactor, dumped, under
-from pipelines.landing.redaction_rules import rules_of
+from pipelines.landing.redaction_rules import Rule, Rules
 from pipelines.landing.screening import Screen
 from pipelines.landing.screening_blocks import BlockScreen
 from pipelines.landing.spelling import identities
 from pipelines.schemas import QUARANTINE, RECORDS
-from pipelines.workspace import Workspace
 
 RAW_LIMIT = 1 << 16
 """Characters of a bad piece that quarantine keeps; file and offsets name the rest."""
@@ -39,6 +39,21 @@ class Found:
     format: LogFormat | None
 
 
+@dataclass(frozen=True)
+class RowSetting:
+    """All that rows depend on besides their pieces; small, and sent to the processes that make rows."""
+
+    identity: Identity = field(repr=False)
+    redaction_key: bytes = field(repr=False)
+    rules: tuple[Rule, ...] = field(repr=False)
+    allow: tuple[str, ...] = field(repr=False)
+    policy: str
+    """Name of the workspace's own policy."""
+    day: str
+    """Of records whose log has no times."""
+    now: datetime.datetime
+
+
 @dataclass
 class Rows:
     """Rows that were made, and the secrets that were replaced in each."""
@@ -46,6 +61,10 @@ class Rows:
     table: pa.Table
     redactions: dict[int, Counter[str]] = field(default_factory=dict)
     """Number of a row -> secrets by rule."""
+
+    def ids(self) -> list[str]:
+        """Their record ids."""
+        return self.table.column("record_id").to_pylist()
 
     def without(self, ids: set[str]) -> Rows:
         """The same without those of some record ids."""
@@ -56,6 +75,21 @@ class Rows:
         redactions = {renumbered[index]: counts for index, counts in self.redactions.items() if index in renumbered}
         return Rows(self.table.take(pa.array(kept, pa.int64())), redactions)
 
+    def part(self, start: int, num_rows: int) -> Rows:
+        """Some rows that follow each other."""
+        within = {number - start: counts for number, counts in self.redactions.items() if start <= number < start + num_rows}
+        return Rows(self.table.slice(start, num_rows), within)
+
+    @staticmethod
+    def joined(parts: Sequence[Rows]) -> Rows:
+        """All rows of some parts, of which there is at least one."""
+        redactions: dict[int, Counter[str]] = {}
+        num_rows = 0
+        for part in parts:
+            redactions.update({num_rows + number: counts for number, counts in part.redactions.items()})
+            num_rows += part.table.num_rows
+        return Rows(pa.concat_tables([part.table for part in parts]), redactions)
+
     def total(self) -> Counter[str]:
         """Secrets that were replaced in all of them, by rule."""
         total: Counter[str] = Counter()
@@ -65,20 +99,24 @@ class Rows:
 
 
 class RowMaker:
-    """Makes the rows of one landing; `day` is that of records whose log has no times."""
+    """Makes the rows of one landing; `tokenizer` names tokenizer.json of the policy's base model, None where there is none."""
 
-    def __init__(self, workspace: Workspace, day: str) -> None:
-        self.workspace, self.day = workspace, day
-        self.now = datetime.datetime.now(datetime.UTC)
-        self.rules = rules_of(workspace)
+    def __init__(self, setting: RowSetting, tokenizer: Callable[[], Path | None]) -> None:
+        self.setting, self.day, self.now = setting, setting.day, setting.now
+        self.rules = Rules(setting.rules, setting.allow)
+        self._find_tokenizer = tokenizer
         self.screen = BlockScreen(Screen(self.rules))
         self._stored: dict[str, str] = {}
 
     def records(self, found: Mapping[str, Found]) -> Rows:
         """Rows of landing/records."""
-        pieces = [one.piece for one in found.values()]
+        return self.listed_records(list(found), list(found.values()))
+
+    def listed_records(self, ids: list[str], found: Sequence[Found]) -> Rows:
+        """The same from ids, which may repeat, and what they stand for."""
+        pieces = [one.piece for one in found]
         records = [piece.record for piece in pieces if isinstance(piece, Identified)]
-        formats = [one.format for one in found.values() if one.format is not None]
+        formats = [one.format for one in found if one.format is not None]
         raws: list[bytes | str | None] = [record.text for record in records]
         spelled: list[str | None] = [None] * len(raws)
         redactions: dict[int, Counter[str]] = {}
@@ -90,7 +128,7 @@ class RowMaker:
         days = {time: self.day if time is None else time.date().isoformat() for time in {record.time for record in records}}
         num = len(records)
         columns: dict[str, Any] = {
-            "record_id": list(found),
+            "record_id": ids,
             "content_id": [piece.content_id for piece in pieces if isinstance(piece, Identified)],
             "bundle_key": [piece.bundle_key for piece in pieces if isinstance(piece, Identified)],
             "day": [days[record.time] for record in records],
@@ -99,8 +137,8 @@ class RowMaker:
             "skip_reason": [record.skip_reason for record in records],
             "raw": _texts(raws),
             "identities": spelled,
-            "rules": [under(self.rules, self.workspace.redaction_key)] * num,
-            "source": [self._name(one.shown) for one in found.values()],
+            "rules": [under(self.rules, self.setting.redaction_key)] * num,
+            "source": [self._name(one.shown) for one in found],
             "line": [record.line for record in records],
             "byte_start": [record.byte_start for record in records],
             "byte_end": [record.byte_end for record in records],
@@ -117,9 +155,13 @@ class RowMaker:
 
     def bad(self, found: Mapping[str, Found]) -> Rows:
         """Rows of landing/quarantine."""
+        return self.listed_bad(found.items())
+
+    def listed_bad(self, found: Iterable[tuple[str, Found]]) -> Rows:
+        """The same from ids, which may repeat, and what they stand for."""
         rows: list[dict[str, Any]] = []
         redactions: dict[int, Counter[str]] = {}
-        for number, (record_id, one) in enumerate(found.items()):
+        for number, (record_id, one) in enumerate(found):
             bad, redactor = one.piece, self._redactor()
             assert isinstance(bad, BadRecord)
             rows.append(
@@ -143,7 +185,7 @@ class RowMaker:
         return Rows(pa.Table.from_pylist(rows, schema=QUARANTINE.schema), redactions)
 
     def _redactor(self) -> Redactor:
-        return Redactor(self.workspace.redaction_key, self.rules)
+        return Redactor(self.setting.redaction_key, self.rules)
 
     def _name(self, shown: str) -> str:
         """A file's name in the lake: ids and offsets are taken over the true one."""
@@ -158,7 +200,7 @@ class RowMaker:
         if not redactor.counts.total():
             return (written(value) if record.text is None else record.text), None
         try:  # the text changes and no id may: they are taken before
-            spelled = dumped(identities(self.workspace.identity, format.spell(record.value)))
+            spelled = dumped(identities(self.setting.identity, format.spell(record.value)))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             spelled = None  # not to be read by this parser: the trajectories stage says so of the whole bundle
         redacted = with_token_ids(value, redacted, redactor, partial(self._tokenizer, value))
@@ -166,10 +208,13 @@ class RowMaker:
 
     def _tokenizer(self, value: dict[str, Any]) -> Spelling | None:
         """Of the model that made a call's ids; None where that is not this workspace's policy, whose tokenizer is known."""
-        if str(value.get("policy_version")).partition("@")[0] != self.workspace.config.policy.name:
+        if str(value.get("policy_version")).partition("@")[0] != self.setting.policy:
             return None
-        path = tokenizer_file(self.workspace)
-        return None if path is None else spelling_of(path)
+        return None if self._tokenizer_file is None else spelling_of(self._tokenizer_file)
+
+    @cached_property
+    def _tokenizer_file(self) -> Path | None:
+        return self._find_tokenizer()  # only once it is asked for: it may have to be made first
 
 
 def _texts(texts: Sequence[bytes | str | None]) -> pa.Array:
