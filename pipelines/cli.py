@@ -337,6 +337,7 @@ def rollback(folder: Where = Path(), as_json: AsJson = False) -> None:
 def doctor(
     digest: Annotated[bool, typer.Option("--digest", help="Hash of each table's canonical rows.")] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Mend damaged tables first; nothing is deleted.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of the tables, to find flipped ones.")] = False,
     folder: Where = Path(),
     as_json: AsJson = False,
 ) -> None:
@@ -344,11 +345,11 @@ def doctor(
     from pipelines import doctor as checks
 
     workspace = Workspace.open(folder, claim=False)  # a lake that cannot be read is what this command is for
-    done = checks.fix(workspace) if fix else []
+    done = checks.fix(workspace, deep=deep) if fix else []
     if digest:
         _answer(as_json, checks.digest(workspace), terminal.fields)
         return
-    findings = checks.check(workspace)
+    findings = checks.check(workspace, deep=deep)
     told = [*({"check": "fixed", "ok": True, "detail": line} for line in done), *map(dataclasses.asdict, findings)]
     _answer(as_json, told, show.findings)
     if not all(finding.ok for finding in findings):

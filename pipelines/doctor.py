@@ -47,11 +47,11 @@ def digest(workspace: Workspace) -> dict[str, str]:
     return found
 
 
-def check(workspace: Workspace) -> list[Finding]:
-    """Every check with what it found, in a fixed order."""
+def check(workspace: Workspace, *, deep: bool = False) -> list[Finding]:
+    """Every check with what it found, in a fixed order; `deep`: every byte of the tables is read."""
     return [
         *_set_up(workspace),
-        *_damage(workspace),
+        *_damage(workspace, deep),
         *_tables(workspace),
         *_counts(workspace),
         *_lineage(workspace),
@@ -59,16 +59,21 @@ def check(workspace: Workspace) -> list[Finding]:
     ]
 
 
-def fix(workspace: Workspace) -> list[str]:
-    """Mend what can be mended without losing anything; what was done, one line each. Doing it twice does it once."""
+def fix(workspace: Workspace, *, deep: bool = False) -> list[str]:
+    """Mend what can be mended without losing anything; what was done, one line each. Doing it twice does it once.
+
+    `deep`: every byte of the tables is read first, so that data files whose bytes were flipped are mended too.
+    """
     done: list[str] = []
     for name in sorted(TABLES):
         mended: list[damage.Damage] = []
         for _ in range(MAX_ROUNDS):  # some damage only shows once other damage is mended
-            found = [one for one in damage.find(workspace.lake, name) if one.can_mend]
+            found = [one for one in damage.find(workspace.lake, name, deep=deep) if _can_mend(workspace, one)]
             if not found:
                 break
-            done += [damage.mend(workspace.lake, one) for one in found]
+            for one in found:
+                lost = _not_to_be_had(workspace, one)
+                done.append(damage.mend(workspace.lake, one) + ("" if lost is None else f"; {lost}"))
             mended += found
         if damage.needs_landing_anew(mended):
             number = damage.forget_offsets(workspace.lake)
@@ -76,7 +81,8 @@ def fix(workspace: Workspace) -> list[str]:
                 f"landing/records: {number} source files are read anew from their beginning by the next `nightshift ingest`"
             )
         elif any(one.loses_rows for one in mended):
-            done.append(f"{name}: it is at its last sound version; {_cure(name)}")
+            now = "begins anew" if any(one.kind == "no_log" for one in mended) else "is at its last sound version"
+            done.append(f"{name}: it {now}; {_cure(name)}")
     try:
         for checkpoint_id, run_id in _without_edges(workspace):
             rows = lineage.edges(workspace, checkpoint_id)
@@ -95,14 +101,37 @@ def _cure(name: str) -> str:
     )
 
 
-def _damage(workspace: Workspace) -> Iterator[Finding]:
+def _damage(workspace: Workspace, deep: bool) -> Iterator[Finding]:
     """What is wrong with the tables' files, whether or not they open."""
-    found = [one for name in sorted(TABLES) for one in damage.find(workspace.lake, name)]
+    found = [one for name in sorted(TABLES) for one in damage.find(workspace.lake, name, deep=deep)]
     for one in found:
-        cure = "; `nightshift doctor --fix` mends it" if one.can_mend else ""
-        yield Finding("damage", False, f"{one.table}: {one.detail}{cure}")
+        lost = _not_to_be_had(workspace, one)
+        said = one.detail if lost is None else f"{one.detail}; {lost}"
+        if _can_mend(workspace, one):
+            said += f"; `nightshift doctor --fix{' --deep' if deep else ''}` mends it"
+        elif one.can_mend:
+            said += f"; put those log files back and --fix mends it, or move {one.path.parent} away to do without them"
+        yield Finding("damage", False, f"{one.table}: {said}")
     if not found:
-        yield Finding("damage", True, "the files of every table are whole")
+        yield Finding("damage", True, f"the files of every table are whole{', every byte of them' if deep else ''}")
+
+
+def _can_mend(workspace: Workspace, one: damage.Damage) -> bool:
+    """A table that only lacks its log holds all its rows: nothing is taken out of it that is not read again."""
+    return one.can_mend and (one.kind != "no_log" or _not_to_be_had(workspace, one) is None)
+
+
+def _not_to_be_had(workspace: Workspace, one: damage.Damage) -> str | None:
+    """Which of the rows that are lost cannot be read again, since their log files are gone; None where none is known to be."""
+    if one.sources is None:
+        return "from which log files their rows came cannot be read: what is not there any more cannot be had again"
+    gone = {source: num for source, num in one.sources.items() if not workspace.path(source).exists()}
+    if not gone:
+        return None
+    return (
+        f"{sum(gone.values())} of its rows cannot be had again: {len(gone)} log file(s) are not there any more, "
+        f"{min(gone)} is one"
+    )
 
 
 def _lineage(workspace: Workspace) -> Iterator[Finding]:

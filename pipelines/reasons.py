@@ -27,6 +27,7 @@ DUPLICATE_KINDS = (  # why a record is in no trajectory's provenance
     "unmatched",  # a report on an attempt that was not logged, or on one of several
     "unanswered",  # a prompt or a note that no call to the model answered and no attempt goes on from
     "duplicate_view",  # shows what other records hold: a span around calls, a trace's header
+    "no_turns",  # the attempt that it is says nothing: a voice run without text, a run that broke before its first message
     "unreadable",  # its bundle could not be read by the parser: `nightshift replay` tries again
 )
 LINKS = (

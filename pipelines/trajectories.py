@@ -8,6 +8,7 @@ a build that was killed between its two tables heals by running again.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from pipelines.doors.lake import Snapshot
 from pipelines.ids import canonical_json
 from pipelines.landing import redacted_anew, registry
 from pipelines.landing.copied import claims_of, without_copied
-from pipelines.landing.format import Attempt, StoredRecord, asked, units
+from pipelines.landing.format import Attempt, Bundle, StoredRecord, asked, units
 from pipelines.landing.sources import settings_of
 from pipelines.landing.spelling import turn_id, with_identities
 from pipelines.reports import Built
@@ -36,6 +37,7 @@ SLICE_BUNDLES = 2_000
 """Bundles that are built at once: a commit that replaces rows names each of them."""
 
 UNREADABLE = "unreadable"
+NO_TURNS = "no_turns"
 
 _MISREAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError)
 """What a parser raises whose records are not what it takes them for."""
@@ -264,7 +266,7 @@ class _Read:
         self.days = {record["record_id"]: record["day"] for record in standing}
         self.known: dict[tuple[str, bytes], str] = {}
         """Identity before redaction of tools, task ids and snapshots, by what they read like now."""
-        self.bundle = self.format.attempts([self._stored(record) for record in standing])
+        self.bundle = _that_say_something(self.format.attempts([self._stored(record) for record in standing]))
         self._check()
         for attempt in self.bundle.attempts:
             for turn in attempt.turns:
@@ -418,6 +420,24 @@ class _Read:
             raise ValueError(f"{self.format.name} left records of a bundle without a place, or gave them two")
         if any(not attempt.record_ids for attempt in attempts):
             raise ValueError(f"{self.format.name} made an attempt of no record")
+
+
+def _that_say_something(bundle: Bundle) -> Bundle:
+    """The bundle without the attempts that hold no turn: there is nothing to compare or to learn from, whatever the format."""
+    silent = {attempt.ref for attempt in bundle.attempts if not attempt.turns}
+    if not silent:
+        return bundle
+    left = {record_id: (None if ref in silent else ref, kind) for record_id, (ref, kind) in bundle.left.items()}
+    attempts: list[Attempt] = []
+    for attempt in bundle.attempts:
+        if attempt.ref in silent:
+            left.update({record_id: (None, NO_TURNS) for record_id in attempt.record_ids})
+        else:
+            attempts.append(dataclasses.replace(attempt, parent_ref=None) if attempt.parent_ref in silent else attempt)
+    placed = {
+        record_id for attempt in attempts for record_id in attempt.record_ids
+    }  # of several attempts, where it is one of more
+    return Bundle(attempts=attempts, left={record_id: why for record_id, why in left.items() if record_id not in placed})
 
 
 def family_of(policy_version: str | None, model: str | None) -> str:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,6 +23,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.doors import table_files
 from pipelines.doors.lake import ORPHAN_HOURS, Lake, local_path
 from pipelines.errors import LakeError
 from pipelines.schemas import QUARANTINE, RECORDS, TABLES
@@ -42,7 +44,7 @@ class Damage:
 
     table: str
     kind: str
-    """newest_commit | first_commit | inner_commit | checkpoint | hint | gap | orphan | missing | unreadable"""
+    """no_log | newest_commit | first_commit | inner_commit | checkpoint | hint | gap | orphan | missing | unreadable"""
     path: Path
     detail: str
     """One line."""
@@ -51,17 +53,24 @@ class Damage:
     """Those that are taken out, in this order; empty where only `path` is meant."""
     loses_rows: bool = False
     """Rows that were acknowledged are in the table no more, and must be made again."""
+    sources: Mapping[str, int] | None = field(default_factory=dict)
+    """Of landing tables: rows that are lost by the log file that they are read again from; None: that cannot be known."""
 
 
-def find(lake: Lake, name: str) -> list[Damage]:
-    """What is wrong with one table, in the order in which it is mended; nothing on an object store, whose writes are whole."""
+def find(lake: Lake, name: str, *, deep: bool = False) -> list[Damage]:
+    """What is wrong with one table, in the order in which it is mended; nothing on an object store, whose writes are whole.
+
+    `deep`: every byte of every data file is read and held against its checksum, not only its length and its footer.
+    """
     folder = local_path(lake, name)
-    if folder is None or not (folder / LOG).is_dir():
+    if folder is None or not folder.is_dir():
         return []
     log = _Log(name, folder)
+    if not log.commits and not log.checkpoints:
+        return log.gone()
     found = [*log.torn_commits(), *log.torn_checkpoints(), *log.gaps()]
     if not found:
-        found = _of_the_open_table(lake, name, folder)
+        found = _of_the_open_table(lake, name, folder, deep)
     if not any(damage.kind != "missing" for damage in found):
         found += log.orphans()
     return found
@@ -77,12 +86,16 @@ def mend(lake: Lake, damage: Damage) -> str:
                 _set_aside(folder, path)
         lake.drop_missing_files(damage.table)
         return f"{damage.table}: the missing files are named no more" + (
-            f"; {len(damage.files)} cut one(s) lie in {_beside(folder)}" if damage.files else ""
+            f"; {len(damage.files)} damaged one(s) lie in {_beside(folder)}" if damage.files else ""
         )
     if damage.kind == "first_commit":
         _set_aside(folder, damage.path, copy=True)
         _replace(damage.path, lake.first_commit(damage.table))
         return f"{damage.table}: version 0 is written anew; the damaged file lies in {_beside(folder)}"
+    if damage.kind == "gap":
+        for path in damage.files:
+            _replace(path, lake.first_commit(damage.table) if int(path.stem) == 0 else _NOTHING)
+        return f"{damage.table}: {len(damage.files)} missing version(s) hold nothing now"
     if damage.kind == "inner_commit":
         _set_aside(folder, damage.path, copy=True)
         _replace(damage.path, _NOTHING)
@@ -106,10 +119,11 @@ def forget_offsets(lake: Lake) -> int:
 
 
 def needs_landing_anew(damages: list[Damage]) -> bool:
-    """Whether rows are lost whose offsets are not: a newest commit of landing/records takes its offset with it."""
+    """Whether rows are lost whose offsets are not: a newest commit of landing/records takes its offset with it, and so
+    does its whole log."""
     return any(
         damage.loses_rows
-        and (damage.table == QUARANTINE.name or (damage.table == RECORDS.name and damage.kind != "newest_commit"))
+        and (damage.table == QUARANTINE.name or (damage.table == RECORDS.name and damage.kind not in ("newest_commit", "no_log")))
         for damage in damages
     )
 
@@ -167,24 +181,43 @@ class _Log:
             found.append(Damage(self.table, "hint", hint, detail, self._is_whole(self.base)))
         return found
 
+    def gone(self) -> list[Damage]:
+        """Data files without any log: somebody took it away."""
+        files = tuple(self._row_files())
+        if not files:
+            return []
+        detail = f"its {LOG} is gone, and {len(files)} data file(s) are there; bring {self.log} back from a backup"
+        mends = self.table in MADE_AGAIN
+        if mends:
+            detail += ", or let its rows be made again with --fix"
+        return [
+            Damage(self.table, "no_log", self.log, detail, mends, files, loses_rows=True, sources=_sources_of(self.table, files))
+        ]
+
     def gaps(self) -> list[Damage]:
         """Versions that are missing behind the last checkpoint."""
         if not self.commits or self._is_whole(self.base) or self.unreadable:
             return []
-        held = sorted(version for version in self.commits if version > self.base)
-        missing = next(version for version in range(self.base + 1, held[-1] + 1) if version not in self.commits)
-        detail = f"version {missing} is missing from its log; bring {self.log} back from a backup"
-        return [Damage(self.table, "gap", self.log, detail, can_mend=False)]
+        missing = [version for version in range(self.base + 1, max(self.commits) + 1) if version not in self.commits]
+        said = f"version {missing[0]} is" if len(missing) == 1 else f"versions {missing[0]} to {missing[-1]} are"
+        if len(missing) not in (1, missing[-1] - missing[0] + 1):
+            said = f"{len(missing)} versions, {missing[0]} is one, are"
+        detail = f"{said} missing from its log; bring {self.log} back from a backup"
+        mends = self.table in MADE_AGAIN
+        named = self._named()
+        lost = tuple(path for path in self._row_files() if str(path.relative_to(self.folder)) not in named)
+        if mends:
+            detail += ", or let the rows be made again with --fix"
+        elif lost:
+            detail += f"; their rows lie in {len(lost)} data file(s) that no version names, {lost[0].name} is one"
+        files = tuple(self.log / f"{version:020}.json" for version in missing)
+        sources = _sources_of(self.table, lost) if mends else {}
+        return [Damage(self.table, "gap", self.log, detail, mends, files, loses_rows=True, sources=sources)]
 
     def orphans(self) -> list[Damage]:
         """Data files that no version names, and half-written commits, too old to be of a writer that is at work."""
-        named = {unquote(action[kind]["path"]) for action in self.actions() for kind in ("add", "remove") if action.get(kind)}
-        oldest = time.time() - ORPHAN_HOURS * 3600
-        files = [
-            path
-            for path in sorted(self.folder.rglob("*.parquet"))
-            if LOG not in path.relative_to(self.folder).parts and str(path.relative_to(self.folder)) not in named
-        ]
+        named, oldest = self._named(), time.time() - ORPHAN_HOURS * 3600
+        files = [path for path in self._row_files() if str(path.relative_to(self.folder)) not in named]
         old = tuple(path for path in [*files, *sorted(self.log.glob("*.tmp"))] if path.stat().st_mtime < oldest)
         if not old:
             return []
@@ -203,37 +236,65 @@ class _Log:
                 found += held.select([name for name in ("add", "remove", "txn") if name in held.column_names]).to_pylist()
         return found
 
+    def _row_files(self) -> list[Path]:
+        found = sorted(self.folder.rglob("*.parquet"))
+        return [path for path in found if LOG not in path.relative_to(self.folder).parts]
+
+    def _named(self) -> set[str]:
+        """Data files that some version names."""
+        return {unquote(action[kind]["path"]) for action in self.actions() for kind in ("add", "remove") if action.get(kind)}
+
     def _is_whole(self, from_version: int) -> bool:
         newest = max(self.commits, default=from_version)
         return all(version in self.commits for version in range(from_version + 1, newest + 1))
 
 
-def _of_the_open_table(lake: Lake, name: str, folder: Path) -> list[Damage]:
-    """What only shows once the log is read: files that are gone, or a log that makes no sense for a reason not known here."""
+def _of_the_open_table(lake: Lake, name: str, folder: Path, deep: bool) -> list[Damage]:
+    """What only shows once the log is read: data files that are gone or are not what was written, or a log that makes no
+    sense for a reason not known here."""
     try:
         handle = lake.handle(name)
     except LakeError as problem:
         return [Damage(name, "unreadable", folder, f"{problem}; bring it back from a backup", can_mend=False)]
     if handle is None:
         return []
-    added = pa.table(handle.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
-    named = {folder / unquote(row["path"]): row["size_bytes"] for row in added}
-    missing = [path for path in named if not path.exists()]
-    cut = [path for path, size in named.items() if path.exists() and not _is_whole(path, size)]
-    if not missing and not cut:
+    named = {folder / unquote(row["path"]): row for row in pa.table(handle.get_add_actions(flatten=True)).to_pylist()}
+    checksums = table_files.sums(folder) if deep else {}
+    wrong: dict[str, list[Path]] = {"are gone": [], "are cut": [], "hold other bytes than were written": []}
+    gone, cut, flipped = wrong.values()
+    for path, row in named.items():
+        if not path.exists():
+            gone.append(path)
+        elif table_files.is_cut(path, row["size_bytes"], row.get("num_records")):
+            cut.append(path)
+        elif deep and table_files.is_flipped(path, checksums.get(str(path.relative_to(folder)))):
+            flipped.append(path)
+    damaged = [*gone, *cut, *flipped]
+    if not damaged:
         return []
-    said = [f"{len(missing)} of {len(named)} data files are gone, {missing[0].name} is one"] if missing else []
-    said += [f"{len(cut)} of {len(named)} data files are cut, {cut[0].name} is one"] if cut else []
-    detail = f"{' and '.join(said)}; bring them back from a backup"
-    if name in MADE_AGAIN:
+    said = [f"{len(paths)} of {len(named)} data files {what}, {paths[0].name} is one" for what, paths in wrong.items() if paths]
+    detail = f"{' and '.join(said)} ({_held([named[path] for path in damaged])}); bring them back from a backup"
+    mends = name in MADE_AGAIN
+    if mends:
         detail += ", or let their rows be made again with --fix"
-    return [Damage(name, "missing", (missing or cut)[0], detail, name in MADE_AGAIN, tuple(cut), loses_rows=True)]
+    files, sources = (*cut, *flipped), _sources_of(name, (*cut, *flipped))
+    if gone and name.startswith("landing/"):
+        sources = None
+    return [Damage(name, "missing", damaged[0], detail, mends, files, loses_rows=True, sources=sources)]
 
 
-def _is_whole(path: Path, size: int) -> bool:
-    """As long as the log says, and with the mark at its end that a Parquet file has."""
-    with path.open("rb") as stream:
-        return stream.seek(0, os.SEEK_END) == size and stream.seek(-4, os.SEEK_END) >= 0 and stream.read() == b"PAR1"
+def _held(rows: list[dict[str, Any]]) -> str:
+    """What data files held, by the log."""
+    num = sum(row.get("num_records") or 0 for row in rows)
+    days = [row[key] for row in rows for key in ("partition.day", "min.day", "max.day") if row.get(key)]
+    return f"{num} rows" + (f" of {min(days)} to {max(days)}" if days else "")
+
+
+def _sources_of(table: str, files: tuple[Path, ...]) -> dict[str, int] | None:
+    if not table.startswith("landing/"):
+        return {}
+    found = table_files.rows_by_source(files)
+    return None if found is None else dict(found)
 
 
 def _torn(path: Path) -> str | None:

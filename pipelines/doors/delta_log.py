@@ -60,17 +60,23 @@ def make_durable(folder: Path, version: int) -> None:
         commit = log / f"{number:020}.json"
         if not commit.exists():
             continue
-        for line in commit.read_bytes().splitlines():
-            if line.startswith(b'{"add"'):
-                path = folder / unquote(orjson.loads(line)["add"]["path"])
-                if number == version:
-                    _sync(path)
-                    touched.add(path.parent)
+        for path in added(folder, number) if number == version else ():
+            _sync(folder / path)
+            touched.add((folder / path).parent)
         _sync(commit)
     for name in (f"{version:020}.checkpoint.parquet", "_last_checkpoint"):
         _sync(log / name)
     for path in touched:
         _sync(path)
+
+
+def added(folder: Path, version: int) -> list[str]:
+    """Data files that a version of a local table added, below its folder; none where its commit is not there any more."""
+    try:
+        lines = (folder / LOG / f"{version:020}.json").read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    return [unquote(orjson.loads(line)["add"]["path"]) for line in lines if line.startswith(b'{"add"')]
 
 
 def _sync(path: Path) -> None:

@@ -32,7 +32,7 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, Schema, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from pipelines.doors import delta_log
+from pipelines.doors import delta_log, table_files
 from pipelines.errors import LakeConflictError, LakeError
 from pipelines.schemas import TABLES, TableSpec
 from pipelines.steps import reached
@@ -104,6 +104,10 @@ class Lake:
         try:
             return DeltaTable(self.uri(name), storage_options=self.storage_options)
         except TableNotFoundError:
+            folder = local_path(self, name)
+            if folder is not None and next(folder.rglob("*.parquet"), None) is not None:  # to begin anew would hide what it held
+                said = f"table {name} at {folder} has data files and no _delta_log; `nightshift doctor` says what to do"
+                raise LakeError(said, table=name) from None
             return None
         except (DeltaError, OSError) as problem:
             raise LakeError(f"table {name} at {self.uri(name)} cannot be opened: {_first_line(problem)}", table=name) from problem
@@ -331,8 +335,10 @@ class Lake:
                 commit_properties=CommitProperties(app_transactions=transactions),
                 writer_properties=_writing(spec),
             )
-            if self.durable and (folder := local_path(self, spec.name)) is not None:
-                delta_log.make_durable(folder, handle.version())
+            if (folder := local_path(self, spec.name)) is not None:
+                if self.durable:
+                    delta_log.make_durable(folder, handle.version())
+                table_files.note(folder, handle.version())
         except CommitFailedError:
             return False
         except (DeltaError, OSError) as problem:

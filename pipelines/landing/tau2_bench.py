@@ -11,7 +11,8 @@ A simulation's id is its own. The same one may be written again with a later rew
 - Reasons of an end that are the policy's doing: user_stop, agent_stop, judge_stop, max_steps, too_many_errors, and
   agent_error where the agent's message was malformed. The simulated user's errors, timeouts and the infrastructure's are
   faults, and so is an agent_error of a simulation that was skipped. A missing reward is no fault: it may never have been asked for.
-- Voice runs are ticks of audio. What text they hold becomes turns; none is sampled, since no text was.
+- Voice runs are ticks of audio. What text they hold becomes turns; none is sampled, since no text was. One that holds none
+  has no turn, not even its policy, and so makes no trajectory (`no_turns`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Tau2Bench:
     """The format; see LogFormat."""
 
     name = "tau2_bench"
-    parser_version = 1
+    parser_version = 2
     what = "tau2-bench results and simulations"
     gives = frozenset({"task_id", "outcome", "model", "times"})
     unique_calls = frozenset[str]()
@@ -89,7 +90,8 @@ class Tau2Bench:
             record.record_id: ("", "superseded") for record in records if record is not fullest
         }
         value, spelled = fullest.value, fullest.spelled
-        said = [message for turn, message in _turns(value) if turn["sampled"]]
+        conversation = _turns(value)
+        said = [message for turn, message in conversation if turn["sampled"]]
         usages = [mapping(message.get("usage")) for message in said]
         info = mapping(mapping(value.get("run")).get("info"))
         models = [text(mapping(message.get("raw_data")).get("model")) for message in said]
@@ -97,7 +99,7 @@ class Tau2Bench:
         reward = number(mapping(value.get("reward_info")).get("reward")) if fault is None else None
         attempt = Attempt(
             record_ids=[fullest.record_id],
-            turns=spelled.turns,
+            turns=spelled.turns if conversation else [],
             calls=[call_entry(call_id=text(mapping(message.get("raw_data")).get("id"))) for message in said],
             task_id=spelled.task_id,
             attempt=count(value.get("trial")),
