@@ -262,9 +262,10 @@ def groups_wanted(
 @app.command()
 def why(reference: str, folder: Where = Path(), as_json: AsJson = False) -> None:
     """The whole story of one trajectory: where it came from, where it went, and for what reason."""
-    from pipelines.lineage import why as story
+    from pipelines import story
+    from pipelines.lineage import why as told
 
-    _answer(as_json, story(_open(folder), reference), show.story)
+    _answer(as_json, told(_open(folder), reference), story.story)
 
 
 @app.command()
@@ -303,10 +304,16 @@ def demo(
 
 @app.command()
 def lineage(reference: str, folder: Where = Path(), as_json: AsJson = False) -> None:
-    """What a checkpoint, batch, group or trajectory came from; for FILE:LINE, what learned from it."""
+    """What a checkpoint, batch, group or trajectory came from; for FILE:LINE, what became of it and what learned from it."""
+    from pipelines import story
     from pipelines.lineage import ask
 
-    _answer(as_json, ask(_open(folder), reference), show.lineage)
+    found = ask(_open(folder), reference)
+    if "became" in found and not as_json:
+        story.line(found)
+        if not found["trajectories"]:
+            return
+    _answer(as_json, found, show.lineage)
 
 
 @app.command()

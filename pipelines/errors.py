@@ -150,6 +150,6 @@ class BusyError(NightshiftError):
 
 
 class UnknownReferenceError(NightshiftError):
-    """Nothing in this lake has that name."""
+    """Nothing in this lake has that name, or several things begin with it."""
 
     exit_code = 2

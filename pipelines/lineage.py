@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,6 +18,8 @@ import pyarrow.parquet as pq
 from pipelines import chain
 from pipelines.errors import LakeError, UnknownReferenceError
 from pipelines.groups import eligibility
+from pipelines.log_lines import pieces_at
+from pipelines.references import whole_id
 from pipelines.schemas import (
     CHECKPOINTS,
     CONSUMED,
@@ -26,7 +27,6 @@ from pipelines.schemas import (
     GROUPS,
     JUDGEMENTS,
     LANES,
-    QUARANTINE,
     REWARDS,
     SPLITS,
     TABLES,
@@ -77,49 +77,47 @@ def backward(workspace: Workspace, ref: str) -> dict[str, Any]:
 
 
 def ask(workspace: Workspace, ref: str) -> dict[str, Any]:
-    """`forward` for `<file>:<line>`, `backward` for any other reference."""
+    """`forward` for `<file>:<line>`, `backward` for any other reference; an id may be its beginning."""
     place = _place(ref)
-    return backward(workspace, ref) if place is None else forward(workspace, *place)
+    return backward(workspace, _whole(workspace, ref)) if place is None else forward(workspace, *place)
 
 
 def forward(workspace: Workspace, file: str, line: int) -> dict[str, Any]:
     """What became of one line of a log: `records`, `trajectories`, `groups`, `batches` (ids) and the `checkpoints` that
     learned from it ({checkpoint, policy_version, night, through}), `direct` or through a `parent`.
 
-    `file` as stored, or any path to it; `line` is the first of the record, from 1. `skipped` holds the reasons of records
-    that belong to no attempt, `quarantined` those of pieces that could not be read. UnknownReferenceError where nothing
-    that landed begins there.
+    `file` as stored, or any path to it; `line` is any line of the record, from 1. `became` tells of each piece that is there
+    what it became and why (log_lines.pieces_at); `begins` are the lines on which they begin. `skipped` holds the reasons of
+    records that belong to no attempt, `quarantined` those of pieces that could not be read. UnknownReferenceError where
+    nothing that landed is there.
     """
-    names = {file, workspace.shown(Path(file)), workspace.shown(workspace.path(file))}
-    files = pa.table({"source": pa.array(sorted(names), pa.string())})
-    records = workspace.queries.run("lineage/records_at", {"line": line}, tables={"files": files}).to_pylist()
-    quarantined = [row for name in sorted(names) for row in _rows(workspace, QUARANTINE.name, source=name, line=line)]
-    if not records and not quarantined:
-        raise UnknownReferenceError(
-            f"no record that landed begins at {file}:{line}; name the first line of a record, and the file that it came from "
-            "first (the same record in a later file is not stored again)"
-        )
-    trajectories = sorted({row["trajectory_id"] for row in records if row["trajectory_id"] is not None})
+    pieces = pieces_at(workspace, file, line)
+    by_fate = {fate: [piece for piece in pieces if piece["became"] == fate] for fate in ("duplicate", "skipped", "quarantined")}
+    trajectories = sorted({piece["trajectory_id"] for piece in pieces if piece["trajectory_id"] is not None})
+    told = ("record_id", "line", "became", "reason", "detail", "trajectory_id")
     return {
         "reference": f"{file}:{line}",
-        "file": (records or quarantined)[0]["source"],
+        "file": pieces[0]["source"],
         "line": line,
-        "records": sorted({row["record_id"] for row in records}),
-        "duplicates": sorted({row["record_id"] for row in records if row["is_duplicate"]}),
-        "skipped": sorted({row["skip_reason"] for row in records if row["skip_reason"] is not None}),
-        "quarantined": [row["reason"] for row in quarantined],
+        "begins": sorted({piece["line"] for piece in pieces}),
+        "became": [{name: piece[name] for name in told} for piece in pieces],
+        "records": sorted({piece["record_id"] for piece in pieces if piece["became"] != "quarantined"}),
+        "duplicates": sorted({piece["record_id"] for piece in by_fate["duplicate"]}),
+        "skipped": sorted({piece["reason"] for piece in by_fate["skipped"]}),
+        "quarantined": [piece["reason"] for piece in by_fate["quarantined"]],
         "trajectories": trajectories,
         **_used(workspace, trajectories),
     }
 
 
 def why(workspace: Workspace, ref: str) -> dict[str, Any]:
-    """The whole story of one trajectory through all tables; `ref` is its id, or `<file>:<line>` of one of its records.
+    """The whole story of one trajectory through all tables; `ref` is its id or the beginning of it, or `<file>:<line>` of
+    one of its records.
 
     Keys: `trajectory` (without its turns), `sources`, `duplicates`, `split`, `eligible_for`, `eligible_reason`, `group`
     (with `siblings`), `verdicts`, `rewards`, `judgements`, `lanes`, `batches`, `checkpoints`.
     """
-    trajectory_id = ref if ref.startswith("trj_") else _trajectory_at(workspace, ref)
+    trajectory_id = _whole(workspace, ref) if ref.startswith("trj_") else _trajectory_at(workspace, ref)
     row = _trajectory(workspace, trajectory_id)
     lanes = eligibility(workspace).filter(pc.field("trajectory_id") == trajectory_id).to_pylist()[0]
     group_id = lanes["group_id"]
@@ -291,11 +289,19 @@ def _trajectory_at(workspace: Workspace, ref: str) -> str:
     place = _place(ref)
     if place is None:
         raise _unknown(ref)
-    found = forward(workspace, *place)["trajectories"]
-    if len(found) != 1:
-        held = ", ".join(found) or "none"
-        raise UnknownReferenceError(f"{ref} is the line of {len(found)} trajectories ({held}); name one of them")
+    pieces = pieces_at(workspace, *place)
+    found = sorted({piece["trajectory_id"] for piece in pieces if piece["trajectory_id"] is not None})
+    if not found:
+        fates = ", ".join(f"{piece['became']} ({piece['reason']})" if piece["reason"] else piece["became"] for piece in pieces)
+        raise UnknownReferenceError(f"{ref} is in no trajectory: {fates}; `nightshift lineage {ref}` tells more", ref=ref)
+    if len(found) > 1:
+        raise UnknownReferenceError(f"{ref} is the line of {len(found)} trajectories ({', '.join(found)}); name one of them")
     return found[0]
+
+
+def _whole(workspace: Workspace, ref: str) -> str:
+    frozen = [path.name for path in workspace.batches.iterdir()] if workspace.batches.exists() else []
+    return whole_id(workspace.queries, ref, tables={"folders": pa.table({"id": pa.array(frozen, pa.string())})})
 
 
 def _place(ref: str) -> tuple[str, int] | None:

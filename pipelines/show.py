@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pipelines import words
 from pipelines.landing.format import GIVES
-from pipelines.terminal import NOTHING, console, fields, rows, table, text
+from pipelines.terminal import NOTHING, console, fields, table, text
 
 
 def plain(report: Any) -> dict[str, Any]:
@@ -213,19 +213,6 @@ def wanted(content: list[dict[str, Any]], *, every: bool = False) -> None:
 
 SHOWN_TASKS = 20
 """Wanted tasks that are shown without --all."""
-
-
-def story(content: dict[str, Any]) -> None:
-    """All that is known of one trajectory, stage by stage."""
-    for stage, entries in content.items():
-        if isinstance(entries, list) and entries and isinstance(entries[0], dict):
-            console.print(f"\n[bold]{stage}[/bold]")
-            rows(entries)
-        elif isinstance(entries, dict):
-            console.print(f"\n[bold]{stage}[/bold]")
-            fields(entries)
-        else:
-            fields({stage: entries})
 
 
 def night(content: dict[str, Any]) -> None:

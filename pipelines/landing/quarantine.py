@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 
 from pipelines.errors import ConfigError, UnknownReferenceError
 from pipelines.reasons import QUARANTINE_REASONS
+from pipelines.references import whole_id
 from pipelines.schemas import DUPLICATES, QUARANTINE, RECORDS
 from pipelines.workspace import Workspace
 
@@ -34,7 +35,9 @@ def counts(workspace: Workspace) -> dict[str, int]:
 
 
 def show(workspace: Workspace, record_id: str) -> dict[str, Any]:
-    """One piece with its redacted text; UnknownReferenceError where there is no such record_id."""
+    """One piece with its redacted text, by its record_id or the beginning of it; UnknownReferenceError where there is none,
+    or several begin so."""
+    record_id = whole_id(workspace.queries, record_id, "landing/quarantine_named")
     named = ds.field("record_id") == record_id
     rows = workspace.lake.read(QUARANTINE.name, filter=named).to_pylist()
     if not rows:
