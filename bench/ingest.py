@@ -58,7 +58,7 @@ WORDS = [
 ]
 
 OURS = """
-import sys, time
+import resource, sys, time
 from pathlib import Path
 from pipelines.landing import rows
 from pipelines.landing.land import land
@@ -70,6 +70,8 @@ if redacted == "no":
 workspace = Workspace.open(folder)
 started, work = time.monotonic(), time.process_time()
 landed = land(workspace, [Path(log)])
+others = resource.getrusage(resource.RUSAGE_CHILDREN)
+work -= others.ru_utime + others.ru_stime
 print(landed.records, time.monotonic() - started, time.process_time() - work)
 """
 PEERS = {
@@ -189,7 +191,8 @@ def main() -> None:
 
         for number in range(options.runs):
             measure("ours", number, OURS, "yes")
-            measure("ours, no redaction", number, OURS, "no")
+            # on one core, where no other process makes rows: what it costs shows in the CPU time of one
+            measure("ours, no redaction", number, OURS, "no", cores=1)
             measure("ours, one core", number, OURS, "yes", cores=1)
             for name in here:
                 measure(name, number, PEERS[name])
@@ -197,7 +200,7 @@ def main() -> None:
     megabytes = options.megabytes * 1.048576
     speed = {name: round(megabytes / statistics.median(seconds), 1) for name, seconds in walls.items()}
     work = {name: round(megabytes / statistics.median(seconds), 1) for name, seconds in works.items()}
-    cost = statistics.median(works["ours"]) / statistics.median(works["ours, no redaction"]) - 1
+    cost = statistics.median(works["ours, one core"]) / statistics.median(works["ours, no redaction"]) - 1
     batch = (16 << 20) / (options.megabytes << 20) * num_records
     rows: list[dict[str, Any]] = [
         row("JSONL to Delta, exactly once, redacted", "MB/s", speed, here, GOALS, options.runs),

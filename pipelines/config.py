@@ -66,9 +66,9 @@ class LandingConfig(_Section):
     """How logs are taken in. Nothing of it changes what is stored."""
 
     workers: int | None = Field(default=None, ge=1)
-    """Processes that cut, redact and make rows, each with about 150 MB, beside the one that commits; they are started only
-    where 48 MB and more of line-wise logs (JSONL) are read at once. None: as many as there are cores that this process may
-    use, 6 at most. 1: none, all is done in one process."""
+    """Processes that cut, redact and make rows, among them the one that commits; each other one takes about 150 MB, and is
+    started only where 32 MB and more of logs are read at once, for those of lines (JSONL). None: as many as there are cores
+    that this process may use, 5 at most. 1: all is done in one process."""
 
 
 class RedactionConfig(_Section):

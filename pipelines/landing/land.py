@@ -192,8 +192,8 @@ class Landing:
         reader = self._reader(reading)
         if reader is not None:
             if self._pooled is None:
-                pool = row_pool.RowPool(self._setting, self._num_processes, self._tokenizer)
-                self._pooled = Pooled(pool)
+                pool = row_pool.RowPool(self._setting, self._num_processes - 1, self._tokenizer)
+                self._pooled = Pooled(pool, self._rows)
             take, rest = partial(self._in_turn, file, self._made), partial(self._in_turn, file, self._from)
             self._pooled.read(reading, reader, take, rest, partial(self._ended, reading))
         elif self._pooled is not None:

@@ -1,7 +1,8 @@
 """Files that are read by several processes, taken in by one in the order in which they were given.
 
 Each file is cut into blocks, small files share one message, and what comes back is handed on in the order of files and
-blocks. What cannot be cut (a document, a long line) waits for its turn and is read here, while the processes go on.
+blocks. While all processes have enough to do, this one makes rows too. What cannot be cut (a document, a long line) waits
+for its turn and is read here, while the processes go on.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from pipelines.landing.block_rows import LineBlock, Made
+from pipelines.landing.block_rows import LineBlock, Made, make
 from pipelines.landing.format import LogFormat
 from pipelines.landing.jsonl import LineReader
 from pipelines.landing.line_blocks import BLOCK_BYTES, blocks
 from pipelines.landing.offsets import Position
 from pipelines.landing.row_pool import RowPool
+from pipelines.landing.rows import RowMaker
 
-_AHEAD = 2
-"""Messages that wait beside those that are worked on, so that nobody waits for the reader."""
+_EACH = 2
+"""Messages that each process has at once: one that it works on, one that waits, so that it never waits for this one."""
+
+_AHEAD = 4
+"""Messages that this process makes while it waits for an earlier one. All that are under way are in memory."""
 
 
 @dataclass
@@ -68,21 +73,27 @@ Take = Callable[[Reading, Made], None]
 @dataclass
 class _Message:
     blocks: list[LineBlock] = field(default_factory=list)
-    """Sent to one process."""
+    """For one process."""
     num_bytes: int = 0
     steps: list[tuple[Reading, Take, bool] | Turn] = field(default_factory=list)
     """What to do with the answer: for each block its file, who takes it, and whether the file is cut behind it; or something else."""
     answer: Future[list[Made]] | None = None
+    """Of another process."""
+    made: list[Made] = field(default_factory=list)
+    """Made here."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.answer is None or self.answer.done()
 
 
 class Pooled:
     """Takes files in through a pool."""
 
-    def __init__(self, pool: RowPool) -> None:
-        self.pool = pool
+    def __init__(self, pool: RowPool, rows: RowMaker) -> None:
+        self.pool, self._rows = pool, rows
         self._open = _Message()
         self._sent: deque[_Message] = deque()
-        self._num_waiting = 0
 
     def read(
         self, reading: Reading, reader: LineReader, take: Take, rest: Callable[[Reading, Position], None], ended: Turn
@@ -123,20 +134,20 @@ class Pooled:
     def _send(self) -> None:
         message, self._open = self._open, _Message()
         if message.blocks:
-            message.answer = self.pool.make(message.blocks)
+            under_way = sum(1 for sent in self._sent if sent.answer is not None and not sent.answer.done())
+            if under_way < _EACH * self.pool.num:
+                message.answer = self.pool.make(message.blocks)
+            else:
+                message.made = make(message.blocks, self._rows)
             message.blocks = []
-            self._num_waiting += 1
         self._sent.append(message)
-        while self._num_waiting > self.pool.num + _AHEAD or len(self._sent) > 4 * (self.pool.num + _AHEAD):
+        while self._sent and (self._sent[0].is_done or len(self._sent) > _EACH * self.pool.num + _AHEAD):
             self._receive()
 
     def _receive(self) -> None:
         message = self._sent.popleft()
-        made: list[Made] = []
-        if message.answer is not None:
-            made = message.answer.result()[::-1]
-            self._num_waiting -= 1
-            message.answer = None
+        made = message.made if message.answer is None else message.answer.result()
+        made.reverse()
         for step in message.steps:
             if not isinstance(step, tuple):
                 step()

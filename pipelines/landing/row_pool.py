@@ -26,18 +26,19 @@ from pipelines.landing.rows import RowSetting
 
 ROOT = Path(__file__).resolve().parents[2]
 
-POOL_BYTES = 48 << 20
-"""Bytes of logs that are read before processes are started. docs/speed.md says what was measured."""
+POOL_BYTES = 32 << 20
+"""Bytes of logs that there must be before processes are started. To start one takes 0.3 to 0.5 s of CPU, in which one core
+lands 10 to 20 MB: below that nothing is gained, and a night of small logs would pay it for every landing."""
 
-MOST_PROCESSES = 6
-"""The committing process takes a fifth of the work: it keeps no more than these busy."""
+MOST_PROCESSES = 5
+"""Committing is a third of all CPU time and stays in one process: it cannot keep more busy than these."""
 
 _END_SECONDS = 5.0
 _QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def num_processes(wanted: int | None) -> int:
-    """How many processes make rows; 1: landing's own alone. None: as many as this process may use cores."""
+    """How many processes make rows, landing's own among them. None: as many as this process may use cores."""
     return min(len(os.sched_getaffinity(0)), MOST_PROCESSES) if wanted is None else wanted
 
 

@@ -201,7 +201,7 @@ def at_work(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int], 
     """A landing that waits at its first commit, its processes, its workspace and its log."""
     folder, path = tmp_path / "w", write_lines(tmp_path / "log.jsonl", [call(number) for number in range(300)])
     prepare(folder)
-    landing = run(folder, [path], 50, NIGHTSHIFT_LANDING__WORKERS="2", NIGHTSHIFT_TEST_POOL_BYTES="0", NIGHTSHIFT_TEST_WAIT="1")
+    landing = run(folder, [path], 50, NIGHTSHIFT_LANDING__WORKERS="3", NIGHTSHIFT_TEST_POOL_BYTES="0", NIGHTSHIFT_TEST_WAIT="1")
     assert landing.stdout is not None and landing.stdout.readline() == "waiting\n"
     found = children(landing.pid)
     assert len(found) == 2
@@ -232,7 +232,7 @@ def test_no_process_outlives_its_starter(
 
 @pytest.mark.usefixtures("eager")
 def test_a_process_that_dies_is_said_and_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = make_workspace(tmp_path / "w", "[landing]\nworkers = 2\n")
+    workspace = make_workspace(tmp_path / "w", "[landing]\nworkers = 3\n")
     path = write_lines(tmp_path / "log.jsonl", [call(number) for number in range(100)])
     make, num_made = row_pool.RowPool.make, 0
 
