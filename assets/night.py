@@ -25,6 +25,7 @@ from assets.resources import NightLock
 from pipelines import errors
 from pipelines.config import Config
 from pipelines.errors import ConfigError, LakeError, NightshiftError
+from pipelines.invariants import DERIVED
 from pipelines.locks import alone
 from pipelines.workspace import Workspace
 
@@ -107,7 +108,12 @@ def _failed(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
             return {
                 "step": evaluation.asset_key.to_user_string(),
                 "error": "AssetCheck",
-                "message": f"the check {evaluation.check_name} failed; `nightshift doctor` names what breaks it",
+                "message": f"the check {evaluation.check_name} failed; `nightshift doctor` names what breaks it"
+                + (
+                    ", and `nightshift replay --all` shows what deriving it again would mend"
+                    if evaluation.check_name in DERIVED
+                    else ""
+                ),
                 "stack": None,
                 "exit_code": EXIT_FAILED,
             }

@@ -185,6 +185,8 @@ def _invariants(workspace: Workspace) -> Iterator[Finding]:
             yield Finding(ask.__name__, False, str(problem))
             continue
         broken = f"{found.num_broken} of {found.num_looked_at} break {found.invariant}: {', '.join(found.broken)}"
+        if ask.__name__ in invariants.DERIVED:
+            broken += "; `nightshift replay --all` shows what deriving it again would mend"
         yield Finding(ask.__name__, not found.broken, broken if found.broken else f"{found.invariant} holds")
 
 

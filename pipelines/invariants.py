@@ -21,6 +21,10 @@ MAX_EXAMPLES = 20
 """Ids that a finding names; the count says how many there are."""
 
 
+DERIVED = frozenset({"every_record_in_one_place", "one_task_one_context"})
+"""Questions about what is derived from records: where one is broken, a replay makes it again."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """The answer to one question: nothing broken is what is hoped for."""

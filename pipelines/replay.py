@@ -125,6 +125,7 @@ def replay(
     if format is not None:
         registry.by_name(format)
     redacted = redacted_anew.behind(workspace) if bundle_keys is None else {}
+    holding = redacted_anew.holding(workspace) if bundle_keys is None else []
     redacts = bundle_keys is None and (bool(redacted) or redacted_anew.is_due(workspace))
     if redacts:
         format = first = last = None
@@ -162,6 +163,8 @@ def replay(
         placed=dict(placing.columns),
         unplaced=dict(placing.kept),
         redacted=redacted,
+        holding=holding,
+        holding_checkpoints=_learned_from(workspace, holding),
         versions=versions,
         why_nothing=None if changes.bundles or placing.moved or redacted else _why_nothing(wanted),
     )
@@ -264,6 +267,11 @@ def _learned(workspace: Workspace, stale: Sequence[dict[str, Any]]) -> list[dict
         return []
     groups = pa.table({"group_id": pa.array([row["group_id"] for row in stale], pa.string())})
     batches = workspace.queries.run("replay/consumed_by", tables={"stale": groups})
+    return _learned_from(workspace, batches.column("batch_id").to_pylist())
+
+
+def _learned_from(workspace: Workspace, batch_ids: Sequence[str]) -> list[dict[str, Any]]:
+    batches = pa.table({"batch_id": pa.array(batch_ids, pa.string())})
     return workspace.queries.run("lineage/learned", tables={"used": batches}).to_pylist()
 
 

@@ -98,7 +98,11 @@ class Replayed(Report):
     unplaced: dict[str, int] = field(default_factory=dict)
     """Why other records stay where they are although nobody can say whether they belong there."""
     redacted: dict[str, int] = field(default_factory=dict)
-    """Records and pieces that a changed rule set or redaction key redacts anew, by table."""
+    """Records, pieces and judgements that a changed rule set or redaction key redacts anew, by table."""
+    holding: list[str] = field(default_factory=list)
+    """Frozen batches whose rows may spell what is or was redacted anew: a replay leaves them as they are."""
+    holding_checkpoints: list[dict[str, object]] = field(default_factory=list)
+    """Checkpoints that learned from those batches; their runs in MLflow keep an adapter and a list of log files as artifacts."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,6 +138,8 @@ def replayed(content: dict[str, Any]) -> None:
         "their rewards": content["stale_rewards"],
         "checkpoints that learned from them": [entry["policy_version"] for entry in content["checkpoints"]],
         "redacted anew": content["redacted"],
+        "batches that may still hold it": content["holding"],
+        "checkpoints that learned from those": [entry["policy_version"] for entry in content["holding_checkpoints"]],
     }
     console.print()
     fields(rests)

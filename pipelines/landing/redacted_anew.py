@@ -1,4 +1,4 @@
-"""Reads: landing/records, landing/quarantine. Writes: the same, redacted under the rules in force. Next: trajectories.
+"""Reads: landing/records, quarantine, rewards/judgements. Writes: the same, under the rules in force. Next: trajectories.
 
 A changed rule set must reach what is stored, and no id may move for it: where a record has no identities yet (the old rules
 changed nothing in it), they are taken from its text before the new rules change that. What a rule that is gone had replaced
@@ -24,7 +24,7 @@ from pipelines.landing.redacting_again import redacted_again
 from pipelines.landing.redaction import Redactor, keyed_anew, under
 from pipelines.landing.redaction_rules import rules_of
 from pipelines.landing.rows import RAW_LIMIT
-from pipelines.schemas import DUPLICATES, QUARANTINE, RECORDS, TABLES, TRAJECTORIES
+from pipelines.schemas import DUPLICATES, JUDGEMENTS, QUARANTINE, RECORDS, TABLES, TRAJECTORIES
 from pipelines.steps import reached
 from pipelines.workspace import Workspace
 
@@ -37,7 +37,7 @@ REDACTION = ("nightshift/redaction_begun", "nightshift/redaction_done")
 PLACING = ("nightshift/placing_begun", "nightshift/placing_done")
 """The same of records that are put into other bundles (placed_anew.py)."""
 
-TEXTS = (RECORDS.name, QUARANTINE.name, TRAJECTORIES.name, DUPLICATES.name)
+TEXTS = (RECORDS.name, QUARANTINE.name, TRAJECTORIES.name, DUPLICATES.name, JUDGEMENTS.name)
 """Tables that hold what the rules look at."""
 
 
@@ -54,7 +54,15 @@ class RedactedAnew:
 def behind(workspace: Workspace) -> dict[str, int]:
     """How many rows were redacted under other rules, by table; tables without any are left out."""
     counted = {table: rows.num_rows for table, rows in _behind(workspace).items()}
+    if any(counted.values()):  # what a judge said is of the text of that time
+        counted[JUDGEMENTS.name] = len(_judgements(workspace))
     return {table: number for table, number in counted.items() if number}
+
+
+def holding(workspace: Workspace) -> list[str]:
+    """Frozen batches whose rows may spell what is or will be redacted: nothing takes it out of them here."""
+    parameters = {"under": under(rules_of(workspace), workspace.redaction_key)}
+    return workspace.queries.run("replay/batches_holding", parameters).column("batch_id").to_pylist()
 
 
 def is_due(workspace: Workspace) -> bool:
@@ -96,7 +104,22 @@ def redact_anew(workspace: Workspace) -> RedactedAnew:
             lake.replace_rows(table, "record_id", ids, compute, partition=day if partitioned else None)
             if bundles:  # another build may have made it of the old text again meanwhile
                 unmake(lake, bundles)
+    if found := _judgements(workspace):
+        rewrite = _rewritten(redact.judgement)
+        lake.replace_rows(JUDGEMENTS.name, "judgement_id", found, lambda at: rewrite(at.read(filter=_of_judgements(found))))
     return done
+
+
+def _judgements(workspace: Workspace) -> list[str]:
+    """Judgements whose replies hold what the rules in force replace."""
+    redact = _Redacting(workspace)
+    held = workspace.lake.read(JUDGEMENTS.name, ["judgement_id", "reply", "error"])
+    rows = (row for batch in held.to_batches(max_chunksize=SLICE_ROWS) for row in batch.to_pylist())
+    return sorted({row["judgement_id"] for row in rows if redact.judgement(row) != row})
+
+
+def _of_judgements(ids: Sequence[str]) -> Any:
+    return ds.field("judgement_id").isin(list(ids))
 
 
 def begin(lake: Lake, work: tuple[str, str]) -> None:
@@ -178,6 +201,11 @@ class _Redacting:
             self.changed.add(row["bundle_key"])
         source = keyed_anew(row["source"], redactor.key, row["rules"])
         return {**row, **again, "source": redactor.text(source)}
+
+    def judgement(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row of rewards/judgements: only what was said changes, no score and no id."""
+        texts = {name: self._redactor().text(row[name]) for name in ("reply", "error") if row[name] is not None}
+        return {**row, **texts}
 
     def piece(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row of landing/quarantine."""

@@ -1,5 +1,6 @@
 -- I7: rows whose mask does not fit, marks nothing or everything, or whose marked tokens lack a logprob in lane grpo;
--- and trajectories whose marked tokens in one batch are not as many as were sampled. That no second batch holds them is I14.
+-- and trajectories whose marked tokens in one batch are not as many as were sampled, as far as their log still holds all token
+-- ids (redacting anew takes them away) and no replay has changed them since. That no second batch holds them is I14.
 WITH lengths AS (
     SELECT
         row_hash,
@@ -23,5 +24,12 @@ UNION
 SELECT marked.trajectory_id AS broken
 FROM marked
 JOIN trajectories.trajectories AS trajectories USING (trajectory_id)
-WHERE marked.num_sampled <> trajectories.num_sampled_tokens
+WHERE
+    marked.num_sampled <> trajectories.num_sampled_tokens
+    AND trajectories.exact_tokens IS NOT FALSE
+    AND marked.trajectory_id NOT IN (
+        SELECT sealed.trajectory_id
+        FROM groups.groups AS sealed
+        JOIN groups.stale AS stale ON stale.group_id = sealed.group_id
+    )
 ORDER BY broken

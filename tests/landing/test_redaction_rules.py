@@ -201,7 +201,8 @@ def test_what_people_give_is_still_found() -> None:
         "4111 1111 1111 1111",
         "3782 822463 10005",
         "+44 20 7946 0958",
-        "+20 22391 1234", "+201001234567",
+        "+20 22391 1234",
+        "+201001234567",
     ]
     redactor = Redactor(KEY)
     assert all(redactor.text(f"call {text} now") != f"call {text} now" for text in said)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,11 +20,12 @@ from pipelines import doctor, groups, trajectories
 from pipelines.landing import redacted_anew
 from pipelines.landing.land import land
 from pipelines.replay import replay
-from pipelines.schemas import DUPLICATES, GROUPS, QUARANTINE, RECORDS, SPLITS, STALE, TABLES, TRAJECTORIES
+from pipelines.schemas import DUPLICATES, GROUPS, JUDGEMENTS, LANES, QUARANTINE, RECORDS, SPLITS, STALE, TABLES, TRAJECTORIES
 from pipelines.workspace import KEYS, Workspace
 from tests.conftest import make_workspace
 from tests.deliver import call, rows_of
 from tests.landing.lines import write_lines
+from tests.night_rows import checkpoint_row
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = """
@@ -198,3 +200,25 @@ def test_another_redaction_key_is_noticed_and_moves_no_id(tmp_path: Path) -> Non
     assert ids(workspace) == before and rows_of(workspace, STALE.name) == []
     assert replay(workspace, apply=True).why_nothing is not None
     assert land(workspace, [workspace.folder / "logs"]).records == 0
+
+
+def test_judge_replies_are_redacted_and_batches_that_hold_it_are_named(tmp_path: Path) -> None:
+    workspace = take_in(tmp_path / "workspace")
+    attempt = next(row for row in rows_of(workspace, TRAJECTORIES.name) if "bluebird-77" in row["turns"])
+    reply = json.dumps({"scores": {"a": {"explanation": "names bluebird-77", "score": 0.5}}})
+    judged = {"judgement_id": "jdg_1", "group_id": "grp_1", "attempt": 1, "status": "ok", "reply": reply, "scores": "{}"}
+    workspace.lake.append(JUDGEMENTS.name, pa.Table.from_pylist([judged], schema=JUDGEMENTS.schema))
+    lane = {"trajectory_id": attempt["trajectory_id"], "night": "2026-11-30", "lane": "grpo", "batch_id": "bat_1"}
+    workspace.lake.append(LANES.name, pa.Table.from_pylist([lane], schema=LANES.schema))
+    checkpoint_row(workspace, "ckp_1", 1, batches=["bat_1"])
+    assert replay(workspace).holding == []
+    workspace = changed(workspace)
+    shown = replay(workspace)
+    assert shown.redacted == {RECORDS.name: 6, QUARANTINE.name: 1, JUDGEMENTS.name: 1}
+    assert shown.holding == ["bat_1"] and [entry["checkpoint"] for entry in shown.holding_checkpoints] == ["ckp_1"]
+    replay(workspace, apply=True)
+    assert b"bluebird-77" not in on_disk(workspace)
+    (row,) = rows_of(workspace, JUDGEMENTS.name)
+    assert "[redacted:project:" in row["reply"] and {**row, "reply": reply} == {**dict.fromkeys(row), **judged}
+    # the batch was frozen with the text of that time, and is named for ever
+    assert replay(workspace).holding == ["bat_1"]
