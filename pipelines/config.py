@@ -62,6 +62,14 @@ class SourceConfig(_Section):
         return value
 
 
+class LandingConfig(_Section):
+    """How logs are taken in."""
+
+    at_rest_seconds: float = Field(default=600.0, ge=0)
+    """A file that is one document (JSON, YAML, an archive) and whose end is missing waits, as a last line without its end
+    does, until it was not written to for so long; then it is quarantined as it is. 0: at once."""
+
+
 class RedactionConfig(_Section):
     """What is replaced before anything is stored. Changing it moves no id; what is stored already changes with a replay."""
 
@@ -244,6 +252,7 @@ class Config(BaseSettings):
 
     lake: LakeConfig = LakeConfig()
     sources: tuple[SourceConfig, ...] = ()
+    landing: LandingConfig = LandingConfig()
     redaction: RedactionConfig = RedactionConfig()
     groups: GroupsConfig = GroupsConfig()
     rewards: RewardsConfig = RewardsConfig()

@@ -50,6 +50,8 @@ class Chunk:
     num_bytes: int = 0
     unfinished: bool = False
     """The file's end, behind this chunk, is still being written."""
+    rests: bool = False
+    """That end is taken as it is once the file is at rest."""
 
     @property
     def num_pieces(self) -> int:
@@ -57,8 +59,12 @@ class Chunk:
         return len(self.records) + len(self.bad)
 
 
-def chunks(identity: Identity, format: LogFormat, position: Position, held: HeldAmong = _nothing) -> Iterator[Chunk]:
+def chunks(
+    identity: Identity, format: LogFormat, position: Position, held: HeldAmong = _nothing, *, at_rest: bool = True
+) -> Iterator[Chunk]:
     """The file from a position on, in chunks; ReadWholeError where it cannot be resumed there after all.
+
+    `at_rest`: nobody writes to the file any more, so that a document without its end is what it will always be.
 
     A record's id is its vendor's own id together with its content, since some tools write one message again as it
     grows: each version is kept once, and the format's `attempts` picks. Without such an id it is the content and its
@@ -70,8 +76,10 @@ def chunks(identity: Identity, format: LogFormat, position: Position, held: Held
     chunk, firsts = Chunk(end=start), _Firsts()
     for piece in format.split(position.path, start, line):
         if isinstance(piece, Unfinished):
-            chunk.unfinished = True
-            break
+            if piece.at_rest is None or not at_rest:
+                chunk.unfinished, chunk.rests = True, piece.at_rest is not None
+                break
+            piece = piece.at_rest
         if isinstance(piece, BadRecord):
             content_id = identity.of("content", "bad", piece.raw if piece.digest is None else piece.digest)
             counted[content_id] += 1
