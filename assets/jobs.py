@@ -16,7 +16,7 @@ from dagster._utils.schedules import is_valid_cron_schedule  # the check that dg
 from assets.rewards import RESCORED
 from pipelines.config import Config
 from pipelines.errors import ConfigError
-from pipelines.landing.sources import paths_of
+from pipelines.landing.watching import Seen, look
 from pipelines.workspace import Workspace
 
 NIGHT = "nightshift/night"
@@ -69,14 +69,19 @@ def build(config: Config, folder: Path, days: dg.DailyPartitionsDefinition) -> t
         default_status=dg.DefaultSensorStatus.RUNNING if config.schedule.enabled else dg.DefaultSensorStatus.STOPPED,
         description="Lands a source as soon as its files grow.",
     )
-    def new_log_lines(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        seen = hashlib.sha256()
-        for path in paths_of(Workspace.open(folder)):
-            facts = path.stat()
-            seen.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
-        cursor = seen.hexdigest()
-        if cursor == context.cursor:
-            return dg.SkipReason("no file of the sources has changed")
-        return dg.SensorResult([dg.RunRequest(run_key=cursor)], cursor=cursor)
+    def new_log_lines(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        found = look(Workspace.open(folder), None, Seen.of(context.cursor), resting=_num_resting(context) > 0)
+        if found.changed:
+            key = hashlib.sha256(found.seen.text().encode()).hexdigest()
+            return dg.SensorResult([dg.RunRequest(run_key=key)], cursor=found.seen.text())
+        said = "no file of the sources has changed and settled" if found.whole else "many files: the next tick goes on"
+        return dg.SensorResult(skip_reason=said, cursor=found.seen.text())
 
     return [nightly, land, rescore], [every_night], [new_log_lines]
+
+
+def _num_resting(context: dg.SensorEvaluationContext) -> int:
+    """Documents without their end that the last landing left, by what it reported."""
+    event = context.instance.get_latest_materialization_event(dg.AssetKey(["landing", "records"]))
+    told = event.asset_materialization.metadata.get("resting") if event is not None and event.asset_materialization else None
+    return told.value if told is not None and isinstance(told.value, int) else 0

@@ -63,12 +63,15 @@ class SourceConfig(_Section):
 
 
 class LandingConfig(_Section):
-    """How logs are taken in. Nothing of it changes what is stored."""
+    """How logs are taken in."""
 
     workers: int | None = Field(default=None, ge=1)
     """Processes that cut, redact and make rows, among them the one that commits; each other one takes about 150 MB, and is
     started only where 32 MB and more of logs are read at once, for those of lines (JSONL). None: as many as there are cores
-    that this process may use, 5 at most. 1: all is done in one process."""
+    that this process may use, 5 at most. 1: all is done in one process. It changes nothing of what is stored."""
+    at_rest_seconds: float = Field(default=600.0, ge=0)
+    """A file that is one document (JSON, YAML, an archive) and whose end is missing waits, as a last line without its end
+    does, until it was not written to for so long; then it is quarantined as it is. 0: at once."""
 
 
 class RedactionConfig(_Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 from pipelines import groups, trajectories
 from pipelines.errors import NightshiftError
 from pipelines.landing.land import land, survey
-from pipelines.landing.sources import state_of
+from pipelines.landing.watching import Seen, look
 from pipelines.nights import CHECKOUT, checkout_environment
 from pipelines.reports import Report
 from pipelines.workspace import Workspace
@@ -36,6 +37,7 @@ def ingest(
         "formats": landed.formats,
         "redactions": landed.redactions,
         "why_nothing": landed.why_nothing,
+        "resting": landed.resting,
     }
     if dry_run:
         return {**found, "dry_run": True}
@@ -77,19 +79,25 @@ def watch(
     `stopped` waits so many seconds and says whether to end; it is asked between two calls, never in one. What cannot be
     read is raised in the first round; later it is yielded as `problem`, and tried again with the next change.
     """
-    state: str | None = None
+    seen, first, resting, problem_said = Seen(), True, False, None
     while True:
-        before = state
         try:
-            state = state_of(workspace, paths)
-            if state != before:
-                found = ingest(workspace, paths, format=format)
-                if found["why_nothing"] is None:
-                    yield found
+            # a line is taken in as soon as it is there: nobody waits for a run of Dagster to begin
+            found = look(workspace, paths, seen, resting=resting, settled_seconds=0, longest=math.inf)
+            seen = found.seen
+            if found.changed:
+                taken = ingest(workspace, paths, format=format)
+                resting = taken["resting"] > 0
+                if taken["why_nothing"] is None:
+                    yield taken
+            problem_said = None
         except NightshiftError as problem:
-            if before is None:
+            if first:
                 raise
-            yield {"problem": str(problem)}
+            if str(problem) != problem_said:
+                yield {"problem": str(problem)}
+            problem_said = str(problem)
+        first = False
         if stopped(seconds):
             return
 

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.landing.decoding import BadPieceError, Facts
-from pipelines.landing.format import Attempt, BadRecord, Bundle, Piece, Spelled, StoredRecord, Unfinished, call_entry, uniform
+from pipelines.landing.format import Attempt, BadRecord, Bundle, Piece, Spelled, StoredRecord, call_entry, uniform
 from pipelines.landing.head import Head
-from pipelines.landing.pieces import bad, made
+from pipelines.landing.pieces import bad, cut_file, made
 from pipelines.landing.shapes import check, count, mapping, named, number, objects, readable, text
 
 MAGIC = b"PAR1"
@@ -57,7 +57,7 @@ class ArtParquet:
         try:
             file = pq.ParquetFile(path)
         except pa.ArrowException:  # its footer is written last
-            yield Unfinished(line=1, byte_start=0)
+            yield cut_file(path, "a Parquet file without its footer")
             return
         facts = partial(self._facts, _logged_in(path))
         number_ = 1

@@ -63,6 +63,8 @@ class Chunk:
     num_bytes: int = 0
     unfinished: bool = False
     """The file's end, behind this chunk, is still being written."""
+    rests: bool = False
+    """That end is taken as it is once the file is at rest."""
     firsts: Firsts = field(default_factory=Firsts)
 
     @property
@@ -79,8 +81,11 @@ def chunks(
     *,
     resumed: bool | None = None,
     counted: Counter[str] | None = None,
+    at_rest: bool = True,
 ) -> Iterator[Chunk]:
     """The file from a position on, in chunks; ReadWholeError where it cannot be resumed there after all.
+
+    `at_rest`: nobody writes to the file any more, so that a document without its end is what it will always be.
 
     A record's id is its vendor's own id together with its content, since some tools write one message again as it
     grows: each version is kept once, and the format's `attempts` picks. Without such an id it is the content and its
@@ -90,21 +95,24 @@ def chunks(
     """
     resumed = position.offset > 0 if resumed is None else resumed
     pieces = format.split(position.path, position.offset, position.line)
-    for chunk in in_chunks(identity, format, pieces, position.offset, Counter() if counted is None else counted):
+    counted = Counter() if counted is None else counted
+    for chunk in in_chunks(identity, format, pieces, position.offset, counted, at_rest=at_rest):
         if resumed:
             chunk.firsts.refuse(held)
         yield chunk
 
 
 def in_chunks(
-    identity: Identity, format: LogFormat, pieces: Iterable[Piece], start: int, counted: Counter[str]
+    identity: Identity, format: LogFormat, pieces: Iterable[Piece], start: int, counted: Counter[str], *, at_rest: bool = True
 ) -> Iterator[Chunk]:
     """Pieces that begin at byte `start` of their file, with their ids; `counted`: equals among those before them."""
     chunk = Chunk(end=start)
     for piece in pieces:
         if isinstance(piece, Unfinished):
-            chunk.unfinished = True
-            break
+            if piece.at_rest is None or not at_rest:
+                chunk.unfinished, chunk.rests = True, piece.at_rest is not None
+                break
+            piece = piece.at_rest
         if isinstance(piece, BadRecord):
             content_id = bad_content_id(identity, piece)
             counted[content_id] += 1

@@ -1,7 +1,7 @@
 """Files that are one JSON object: one record, or one for each item of a list inside it.
 
 Such a file is written anew as a whole, so it is always read whole; one that ends in the middle of its object is still being
-written and waits.
+written and waits until it is at rest.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def _body(path: Path) -> tuple[bytes, int, int]:
 
 
 def _refused(raw: bytes, line: int, begin: int, problem: BadPieceError) -> Piece:
-    if problem.reason == "bad_json" and _is_cut(raw):
-        return Unfinished(line=line, byte_start=begin)
+    if problem.reason == "bad_json" and is_cut(raw):
+        return Unfinished(line=line, byte_start=begin, at_rest=bad(raw, line, begin, problem))
     return bad(raw, line, begin, problem)
 
 
-def _is_cut(raw: bytes) -> bool:
+def is_cut(raw: bytes) -> bool:
     """It ends before its last bracket closes."""
     depth = 0
     for found in _TOKEN.finditer(raw):

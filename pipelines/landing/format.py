@@ -77,6 +77,9 @@ class Unfinished:
 
     line: int
     byte_start: int
+    at_rest: SourceRecord | BadRecord | None = field(default=None, compare=False)
+    """Of a file that is written as a whole (a document, an archive): what this is once nobody writes to the file any more
+    (`landing.at_rest_seconds`). None: of one that grows by lines, whose last line waits for its end however long."""
 
 
 Piece = SourceRecord | BadRecord | Unfinished

@@ -28,10 +28,10 @@ import orjson
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_items
 from pipelines.landing.eval_archive import ZIP, decoded, evaluation_of, member, place
-from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, Unfinished, call_entry, uniform
+from pipelines.landing.format import Attempt, Bundle, Piece, Spelled, StoredRecord, call_entry, uniform
 from pipelines.landing.head import Head
 from pipelines.landing.moments import moment
-from pipelines.landing.pieces import bad, made
+from pipelines.landing.pieces import bad, cut_file, made
 from pipelines.landing.shapes import check, count, mapping, named, number, objects, readable, text
 
 ATTACHMENT = "attachment://"
@@ -111,7 +111,7 @@ class InspectAi:
         try:
             archive = zipfile.ZipFile(path)
         except zipfile.BadZipFile:  # its directory is written last
-            yield Unfinished(line=1, byte_start=0)
+            yield cut_file(path, "an archive without its directory")
             return
         with archive, path.open("rb") as stream:
             around = {"eval": evaluation_of(archive, stream)}

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipelines.landing.decoding import BadPieceError
 from pipelines.landing.format import Piece, Unfinished
 from pipelines.landing.opening import BLOCK, open_log, read_block
-from pipelines.landing.pieces import FactsOf, piece
+from pipelines.landing.pieces import FactsOf, bad, piece
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
 _SPACE = b" \t\r\n"
@@ -25,7 +26,8 @@ def split_array(path: Path, facts: FactsOf, start: int = 0) -> Iterator[Piece]:
     """
     for raw, begin, line, whole in _items(path):
         if not whole:
-            yield Unfinished(line=line, byte_start=begin)
+            rest = BadPieceError("bad_json", "the file ends inside this item")
+            yield Unfinished(line=line, byte_start=begin, at_rest=bad(raw, line, begin, rest) if raw else None)
         elif begin >= start:
             yield piece(raw, line, begin, facts)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,7 +34,9 @@ from pipelines.landing import chunks as cutting
 from pipelines.landing import offsets, row_pool
 from pipelines.landing.block_rows import Made
 from pipelines.landing.chunks import Chunk, ReadWholeError, chunks
+from pipelines.landing.document import is_cut
 from pipelines.landing.format import BadRecord, LogFormat
+from pipelines.landing.head import Head
 from pipelines.landing.held import Held
 from pipelines.landing.jsonl import LineReader, Lines
 from pipelines.landing.offsets import Position
@@ -42,6 +45,7 @@ from pipelines.landing.redaction_rules import rules_of
 from pipelines.landing.row_frames import can_be_told
 from pipelines.landing.rows import RAW_LIMIT, Found, RowMaker, Rows, RowSetting
 from pipelines.landing.sources import SourceFile, find, unreadable
+from pipelines.landing.whereabouts import Met, Whereabouts
 from pipelines.progress import bar
 from pipelines.reports import Landed
 from pipelines.schemas import QUARANTINE, RECORDS, TABLES
@@ -98,7 +102,9 @@ class _Batch:
     """Records among them."""
     sequences: dict[str, _Sequence] = field(default_factory=dict)
     recognised: list[str] = field(default_factory=list)
-    """Ids under which files would be in quarantine, had no format recognised them before."""
+    """Files that a format recognises, which may be in quarantine from when none did."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Files that none recognises, with the id of each in quarantine."""
     repeated: int = 0
     num_bytes: int = 0
 
@@ -141,7 +147,7 @@ class _Batch:
         return (
             self.num_bytes >= cutting.CHUNK_BYTES
             or len(self.records) + len(self.bad) + len(self.made_ids) >= cutting.CHUNK_PIECES
-            or len(self.sequences) + len(self.recognised) >= BATCH_FILES
+            or len(self.sequences) + len(self.recognised) + len(self.unknown) >= BATCH_FILES
         )
 
 
@@ -167,11 +173,12 @@ class Landing:
         self._pooled: Pooled | None = None
         self.failed: list[tuple[SourceFile, OSError]] = []
         """Files that could not be read when their turn came."""
-        self.records = self.seen = self.quarantined = self.skipped = self.waiting = self.unchanged = 0
+        self.records = self.seen = self.quarantined = self.skipped = self.waiting = self.resting = self.unchanged = 0
         self.redactions: Counter[str] = Counter()
         self.days: set[str] = set()
         self._batch = _Batch()
         self._held = {table: Held() for table in (RECORDS.name, QUARANTINE.name)}
+        self._whereabouts = Whereabouts(workspace)
         self._lock = threading.Lock()
         self._surveyed: dict[str, set[str]] = {table: set() for table in self._held}
         handle = workspace.lake.handle(RECORDS.name)
@@ -182,7 +189,7 @@ class Landing:
     def file(self, file: SourceFile, format: LogFormat, advance: Callable[[int], None]) -> None:
         """Read one file, chunk by chunk."""
         shown = self._shown(file.real)
-        self._batch.recognised.append(self._unknown_id(shown))
+        self._batch.recognised.append(self._rows.name(shown))
         app_id = offsets.app_id(self.workspace.identity, shown)
         started = self._sequences[1].get(app_id, 0)
         position = offsets.resume(file.path, started)
@@ -216,11 +223,18 @@ class Landing:
         shown = self._shown(file.real)
         with file.path.open("rb") as stream:
             head = stream.read(2 * RAW_LIMIT)
+        is_whole = len(head) == file.size
+        if is_whole and not self._is_at_rest(file.path) and not Head(file.path, head).values and _begins_a_document(head):
+            self.waiting += 1
+            self.resting += 1
+            return
         binary = b"\0" in head
         detail = "no format recognises this file" + (", which is no text" if binary else "")
         raw = b"" if binary else head
         bad = BadRecord(line=1, byte_start=0, byte_end=file.size, reason="unknown_format", detail=detail, raw=raw)
-        self._batch.bad[self._unknown_id(shown)] = Found(bad, shown, None)
+        record_id = self.workspace.identity.of("record", "unknown", head)
+        self._batch.bad.setdefault(record_id, Found(bad, shown, None))
+        self._batch.unknown[self._rows.name(shown)] = record_id
         self._batch.num_bytes += len(raw)
         self._flush_if_full()
 
@@ -260,7 +274,9 @@ class Landing:
     def _from(self, reading: Reading, start: Position) -> None:
         """Take it in from a place on that is not before what is taken in."""
         resumed, counted = reading.resumed, reading.counted
-        for chunk in chunks(self.workspace.identity, reading.format, start, self._held_among, resumed=resumed, counted=counted):
+        at_rest, identity = self._is_at_rest(start.path), self.workspace.identity
+        for chunk in chunks(identity, reading.format, start, self._held_among, resumed=resumed, counted=counted, at_rest=at_rest):
+            self.resting += chunk.rests
             self._batch.add(chunk, reading.shown, reading.format)
             self._acknowledge(reading, chunk.end, chunk.unfinished)
 
@@ -300,12 +316,12 @@ class Landing:
             self.unchanged += reading.num_chunks == 0 and reading.resumed
             self._flush_if_full()
 
+    def _is_at_rest(self, path: Path) -> bool:
+        return time.time() - path.stat().st_mtime >= self.workspace.config.landing.at_rest_seconds
+
     def _shown(self, real: Path) -> str:
         """The path as stored; names of files need not be UTF-8, text in the lake must."""
         return self.workspace.shown_real(real).encode("utf-8", "backslashreplace").decode()
-
-    def _unknown_id(self, shown: str) -> str:
-        return self.workspace.identity.of("record", "unknown", shown)
 
     def _held_among(self, table: str, ids: Sequence[str]) -> set[str]:
         """Those of some ids that the newest version of a table holds."""
@@ -324,12 +340,19 @@ class Landing:
 
     def _flush(self) -> None:
         batch, self._batch = self._batch, _Batch()
-        bad = self._with_made(batch, QUARANTINE.name, self._rows.bad(self._fresh(QUARANTINE.name, batch.bad)))
+        fresh = self._fresh(QUARANTINE.name, batch.bad)
+        again = {
+            record_id: Met(one.piece, self._rows.name(one.shown))
+            for record_id, one in batch.bad.items()
+            if record_id not in fresh and isinstance(one.piece, BadRecord)
+        }
+        again |= self._met_again(batch)
+        bad = self._with_made(batch, QUARANTINE.name, self._rows.bad(fresh))
         records = self._with_made(batch, RECORDS.name, self._rows.records(self._fresh(RECORDS.name, batch.records)))
         num_seen = batch.num_seen
         if self.write:
             self._settle()
-            self._writing = self._writer.submit(self._commit, bad, records, batch.sequences, batch.recognised, num_seen)
+            self._writing = self._writer.submit(self._commit, bad, records, batch, again, num_seen)
         else:
             self._count(bad, records, num_seen)
 
@@ -340,6 +363,13 @@ class Landing:
             held |= found.keys() & self._surveyed[table]
             self._surveyed[table] |= found.keys()
         return {record_id: one for record_id, one in found.items() if record_id not in held} if held else found
+
+    def _met_again(self, batch: _Batch) -> dict[str, Met]:
+        """Bad pieces that other processes made rows of and that are rows already."""
+        rows = [row for made in batch.made[QUARANTINE.name] for row in made.table.to_pylist()]
+        held = self._held_among(QUARANTINE.name, [row["record_id"] for row in rows])
+        found = {row["record_id"]: self._whereabouts.met(row) for row in rows if row["record_id"] in held}
+        return {record_id: met for record_id, met in found.items() if met is not None}
 
     def _with_made(self, batch: _Batch, table: str, rows: Rows) -> Rows:
         """Rows together with those that other processes made, of which the writer takes what is new."""
@@ -359,13 +389,12 @@ class Landing:
             writing, self._writing = self._writing, None
             writing.result()
 
-    def _commit(self, bad: Rows, records: Rows, sequences: dict[str, _Sequence], recognised: list[str], num_seen: int) -> None:
+    def _commit(self, bad: Rows, records: Rows, batch: _Batch, again: dict[str, Met], num_seen: int) -> None:
         bad = self._append(QUARANTINE.name, bad, {})
-        records = self._append(RECORDS.name, records, sequences)
+        records = self._append(RECORDS.name, records, batch.sequences)
         self._count(bad, records, num_seen)
-        if resolved := sorted(self._held_among(QUARANTINE.name, recognised)):
-            empty = QUARANTINE.schema.empty_table()
-            self.workspace.lake.replace_rows(QUARANTINE.name, "record_id", resolved, lambda _: empty)
+        self._whereabouts.landed(bad.table.select(["record_id", "source", "reason"]).to_pylist())
+        self._whereabouts.settle(again, batch.recognised, batch.unknown)
 
     def _append(self, table: str, rows: Rows, sequences: dict[str, _Sequence]) -> Rows:
         """Commit the rows that are missing together with the sequences, and return them."""
@@ -393,6 +422,10 @@ class Landing:
         self.days.update(records.table.column("day").unique().to_pylist())
         for rows in (bad, records):
             self.redactions.update(rows.total())
+
+
+def _begins_a_document(head: bytes) -> bool:
+    return head.lstrip()[:1] in (b"{", b"[") and is_cut(head)
 
 
 def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None, day: str | None, *, write: bool) -> Landed:
@@ -430,6 +463,7 @@ def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None,
         redactions=dict(sorted(landing.redactions.items())),
         days=sorted(landing.days),
         waiting=landing.waiting,
+        resting=landing.resting,
         unchanged=landing.unchanged,
         versions={name: version for name in (RECORDS.name, QUARANTINE.name) if (version := lake.version(name)) is not None},
         why_nothing=_why_nothing(workspace, landing, paths, formats),
@@ -445,7 +479,7 @@ def _why_nothing(workspace: Workspace, landing: Landing, paths: Sequence[Path] |
         return f"there are no log files in {_places(workspace, paths)}"
     if set(formats) == {"empty"}:
         return f"{formats['empty']} empty file(s): no records"
-    waiting = f", {landing.waiting} file(s) end in a line that is still being written" if landing.waiting else ""
+    waiting = f", {landing.waiting} file(s) end in what is still being written" if landing.waiting else ""
     return f"every record is in the lake already{waiting}"
 
 

@@ -7,6 +7,7 @@ to find each record's bytes.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -44,6 +45,11 @@ def split_nested(path: Path, start: int, line: int, paths_of: PathsOf, facts: Fa
         raw, begin = _stripped(content, 0)
         if raw:
             for piece in _pieces(raw, 1 + content.count(b"\n", 0, begin), begin, True, paths_of, facts):
+                if isinstance(piece, Unfinished):
+                    cut = BadPieceError("bad_json", "the file ends inside this value")
+                    piece = dataclasses.replace(
+                        piece, at_rest=bad(content[piece.byte_start :], piece.line, piece.byte_start, cut)
+                    )
                 if piece.byte_start >= start:
                     yield piece
         return

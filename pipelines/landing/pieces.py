@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pipelines.ids import canonical_json
 from pipelines.landing.decoding import NEEDLESS, BadPieceError, Facts, decode, formatted, may_be_deep, normalised
-from pipelines.landing.format import BadRecord, SourceRecord
+from pipelines.landing.format import BadRecord, SourceRecord, Unfinished
 from pipelines.landing.screening import has_escape
 
 FactsOf = Callable[[Any], Facts]
@@ -60,6 +62,15 @@ def bad(raw: bytes, line: int, begin: int, problem: BadPieceError) -> BadRecord:
     return BadRecord(
         line=line, byte_start=begin, byte_end=begin + len(raw), reason=problem.reason, detail=problem.detail, raw=raw
     )
+
+
+def cut_file(path: Path, what: str) -> Unfinished:
+    """A binary file whose end, which says what is in it, is missing."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").digest()
+        size = stream.tell()
+    rest = BadRecord(line=1, byte_start=0, byte_end=size, reason="wrong_shape", detail=what, raw=b"", digest=digest)
+    return Unfinished(line=1, byte_start=0, at_rest=rest)
 
 
 class QuickRecord(SourceRecord):

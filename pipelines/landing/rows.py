@@ -138,7 +138,7 @@ class RowMaker:
             "raw": _texts(raws),
             "identities": spelled,
             "rules": [under(self.rules, self.setting.redaction_key)] * num,
-            "source": [self._name(one.shown) for one in found],
+            "source": [self.name(one.shown) for one in found],
             "line": [record.line for record in records],
             "byte_start": [record.byte_start for record in records],
             "byte_end": [record.byte_end for record in records],
@@ -170,7 +170,7 @@ class RowMaker:
                     "day": self.now.strftime("%Y-%m-%d"),
                     "format": None if one.format is None else one.format.name,
                     "rules": redactor.under,
-                    "source": self._name(one.shown),
+                    "source": self.name(one.shown),
                     "line": bad.line,
                     "byte_start": bad.byte_start,
                     "byte_end": bad.byte_end,
@@ -187,7 +187,7 @@ class RowMaker:
     def _redactor(self) -> Redactor:
         return Redactor(self.setting.redaction_key, self.rules)
 
-    def _name(self, shown: str) -> str:
+    def name(self, shown: str) -> str:
         """A file's name in the lake: ids and offsets are taken over the true one."""
         if shown not in self._stored:
             self._stored[shown] = self._redactor().text(shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,9 @@ from pipelines.landing import registry
 from pipelines.landing.format import LogFormat
 from pipelines.landing.head import Head
 from pipelines.workspace import Workspace
+
+EVERY = "**/*"
+"""Every file of a folder and of the folders in it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
     if paths is None:
         wanted = [(workspace.path(source.path), source.glob, source.format) for source in workspace.config.sources]
     else:
-        wanted = [(Path(named), "**/*", format) for named in paths]
+        wanted = [(Path(named), EVERY, format) for named in paths]
     found: dict[Path, SourceFile] = {}
     problems: list[SourceError] = []
     for named, glob, known in wanted:
@@ -77,26 +80,56 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
     return [found[path] for path in sorted(found)], problems
 
 
-def paths_of(workspace: Workspace) -> list[Path]:
-    """The files of [[sources]] as they are now, each once, sorted, none opened: what the sensor watches."""
-    entries = workspace.config.sources
-    present = [entry for entry in entries if workspace.path(entry.path).exists()]
-    return sorted({path for entry in present for path, _ in _files(workspace, workspace.path(entry.path), entry.glob)})
+def watched(
+    workspace: Workspace, paths: Sequence[Path] | None, after: tuple[int, str] | None = None
+) -> Iterator[tuple[int, str]]:
+    """The files behind some paths, or behind [[sources]] where they are there, by the number of the path; none is opened.
 
-
-def state_of(workspace: Workspace, paths: Sequence[Path] | None) -> str:
-    """What changes when a file behind some paths (None: behind [[sources]]) appears, grows or is replaced; none is opened."""
-    found = (
-        paths_of(workspace) if paths is None else sorted(path for named in paths for path, _ in _files(workspace, named, "**/*"))
-    )
-    state = hashlib.sha256()
-    for path in found:
-        try:
-            facts = path.stat()
-        except FileNotFoundError:  # moved away just now
+    In an order that stays, so that a look can go on `after` one of them. SourceError where a named path does not exist.
+    """
+    if paths is None:
+        wanted = [(workspace.path(source.path), source.glob) for source in workspace.config.sources]
+        wanted = [(named, glob) for named, glob in wanted if named.exists()]
+    else:
+        wanted = [(Path(named), EVERY) for named in paths]
+    own = {os.path.realpath(folder) for folder in _own_folders(workspace)}
+    for number, (named, glob) in enumerate(wanted):
+        if after is not None and number < after[0]:
             continue
-        state.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\0{facts.st_ino}\n".encode("utf-8", "surrogateescape"))
-    return state.hexdigest()
+        begin = after[1] if after is not None and number == after[0] else None
+        try:
+            if not named.is_dir():
+                if not named.exists():
+                    raise SourceError(f"{named} does not exist; name a log file or a folder of them", path=str(named))
+                if begin is None:
+                    yield number, str(named)
+            elif glob == EVERY:
+                parts = () if begin is None else Path(begin).relative_to(named).parts
+                yield from ((number, path) for path in _walked(str(named), own, parts))
+            else:
+                found = (str(path) for path, _ in _files(workspace, named, glob))
+                yield from ((number, path) for path in found if begin is None or Path(path) > Path(begin))
+        except OSError as problem:
+            raise unreadable(named, problem) from problem
+
+
+def _walked(folder: str, own: set[str], after: tuple[str, ...] = ()) -> Iterator[str]:
+    """Files of a folder and of those in it, sorted, without hidden ones and the workspace's own, behind the one at `after`."""
+    if os.path.realpath(folder) in own:
+        return
+    try:
+        with os.scandir(folder) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
+    except PermissionError:
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or (after and entry.name < after[0]):
+            continue
+        rest = after[1:] if after and entry.name == after[0] else ()
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walked(entry.path, own, rest)
+        elif not (after and entry.name == after[0]):
+            yield entry.path
 
 
 def settings_of(workspace: Workspace, source: str) -> SourceConfig | None:
@@ -114,15 +147,18 @@ def unreadable(path: Path, problem: OSError) -> SourceError:
     )
 
 
+def _own_folders(workspace: Workspace) -> list[Path]:
+    return [workspace.runs, workspace.batches, *([Path(workspace.lake.root)] if workspace.lake.is_local else [])]
+
+
 def _files(workspace: Workspace, named: Path, glob: str) -> Iterator[tuple[Path, Path]]:
     """Files, each with its path without links."""
     folders: dict[Path, tuple[Path, bool]] = {}  # to follow links from the root on for every file is most of a tree's cost
     try:
         if named.is_dir():
-            own = [workspace.runs, workspace.batches]
-            if workspace.lake.is_local:
-                own.append(Path(workspace.lake.root))
-            for path in sorted(named.glob(glob)):
+            own = _own_folders(workspace)
+            every = (Path(path) for path in _walked(str(named), {os.path.realpath(folder) for folder in own}))
+            for path in every if glob == EVERY else sorted(named.glob(glob)):
                 hidden = any(part.startswith(".") for part in path.relative_to(named).parts)
                 if hidden or not path.is_file():
                     continue

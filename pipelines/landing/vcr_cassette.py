@@ -21,7 +21,7 @@ from pipelines.landing import anthropic_messages, openai_chat, openai_responses
 from pipelines.landing.calls import Call, bundle_of, conversation_of, facts_of, has_messages, spelled
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.document import split_items
-from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord
+from pipelines.landing.format import BadRecord, Bundle, Piece, SourceRecord, Spelled, StoredRecord, Unfinished
 from pipelines.landing.head import Head
 from pipelines.landing.moments import moment
 from pipelines.landing.opening import read_log
@@ -54,7 +54,7 @@ class VcrCassette:
         if _is_json(head):
             key = next(key for key in _KEYS if key in head.object)
             return split_items(path, start, key, lambda item, _: _facts(item))
-        return (piece for piece in _interactions(path) if piece.byte_start >= start)
+        return (piece for piece in _interactions(path) if _is_behind(piece, start))
 
     def spell(self, value: Any) -> Spelled:
         """The request's messages, then the answers."""
@@ -78,23 +78,27 @@ def _is_json(head: Head) -> bool:
 
 
 def _interactions(path: Path) -> Iterator[Piece]:
+    """The interactions; what a file that is still being written may go on from is Unfinished: YAML that ends anywhere is
+    mostly YAML, so its last interaction is whole for certain only where another key of the file stands behind it."""
     raw = read_log(path)
     try:
         text = raw.decode("utf-8")
         root = yaml.compose(text, Loader=_LOADER)
     except UnicodeDecodeError as problem:
-        yield bad(raw, 1, 0, BadPieceError("bad_utf8", f"byte {problem.start} is not UTF-8"))
+        yield _waiting(bad(raw, 1, 0, BadPieceError("bad_utf8", f"byte {problem.start} is not UTF-8")))
         return
     except (yaml.YAMLError, RecursionError) as problem:
-        yield bad(raw, 1, 0, BadPieceError("wrong_shape", f"no YAML: {' '.join(str(problem).split())[:200]}"))
+        yield _waiting(bad(raw, 1, 0, BadPieceError("wrong_shape", f"no YAML: {' '.join(str(problem).split())[:200]}")))
         return
     pairs = root.value if isinstance(root, yaml.MappingNode) else []
     items = next((value for key, value in pairs if key.value in _KEYS), None)
     if not isinstance(items, yaml.SequenceNode):
-        yield bad(raw, 1, 0, BadPieceError("wrong_shape", "no list of interactions"))
+        yield _waiting(bad(raw, 1, 0, BadPieceError("wrong_shape", "no list of interactions")))
         return
+    open_end = items is pairs[-1][1] and not items.flow_style
     position, characters, line = 0, 0, 1
-    for node in items.value:
+    for number, node in enumerate(items.value, start=1):
+        may_go_on = open_end and number == len(items.value)
         # marks count characters, and the parser counts other line ends than \n too
         begin = position + len(text[characters : node.start_mark.index].encode())
         end = begin + len(text[node.start_mark.index : node.end_mark.index].rstrip().encode())
@@ -106,12 +110,23 @@ def _interactions(path: Path) -> Iterator[Piece]:
                 value = loader.construct_document(node)
             finally:
                 loader.dispose()
-            yield made(_facts(value), None, line=line, begin=begin, end=end)
+            found: SourceRecord | BadRecord = made(_facts(value), None, line=line, begin=begin, end=end)
         except BadPieceError as problem:
-            yield bad(raw[begin:end], line, begin, problem)
+            found = bad(raw[begin:end], line, begin, problem)
         except (yaml.YAMLError, RecursionError, ValueError) as problem:
             detail = " ".join(str(problem).split())[:200]
-            yield bad(raw[begin:end], line, begin, BadPieceError("wrong_shape", detail))
+            found = bad(raw[begin:end], line, begin, BadPieceError("wrong_shape", detail))
+        yield _waiting(found) if may_go_on else found
+
+
+def _is_behind(piece: Piece, start: int) -> bool:
+    if isinstance(piece, Unfinished) and piece.at_rest is not None:
+        return piece.at_rest.byte_end > start
+    return piece.byte_start >= start
+
+
+def _waiting(piece: SourceRecord | BadRecord) -> Unfinished:
+    return Unfinished(line=piece.line, byte_start=piece.byte_start, at_rest=piece)
 
 
 @careful

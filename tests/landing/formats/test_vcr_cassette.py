@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.landing.format import BadRecord, SourceRecord
+from pipelines.landing.format import BadRecord, SourceRecord, Unfinished
 from pipelines.landing.vcr_cassette import VcrCassette
 from tests.landing.formats.chat_lines import ASK, conversation
 from tests.landing.formats.reading import of_text, read
@@ -107,8 +107,8 @@ def test_other_traffic_is_skipped_and_errors_are_faults(tmp_path: Path) -> None:
     assert isinstance(call, SourceRecord) and attempts(FORMAT, call.value)[0].fault == "model_error"
     assert isinstance(bad, BadRecord)
     path.write_text("interactions:\n- request: {uri: [}\n")
-    (bad,) = FORMAT.split(path)
-    assert isinstance(bad, BadRecord) and "no YAML" in bad.detail
+    (cut,) = FORMAT.split(path)
+    assert isinstance(cut, Unfinished) and isinstance(cut.at_rest, BadRecord) and "no YAML" in cut.at_rest.detail
 
 
 def _values(*interactions: dict[str, Any]) -> list[Any]:
