@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,10 @@ def is_chunk(value: Any) -> bool:
 
 
 def assembled(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The chat completion that some chunks of one stream are; BadPieceError where one is no chunk."""
+    """The chat completion that some chunks of one stream are; BadPieceError where one is no chunk.
+
+    `from_middle` is true where none of them says who speaks, which servers do with the first words.
+    """
     whole: dict[str, Any] = {"object": "chat.completion", "num_chunks": len(chunks), "choices": []}
     choices: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
@@ -31,7 +35,24 @@ def assembled(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
             choice = choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
             _add(choice, part)
     whole["choices"] = [choices[index] for index in sorted(choices)]
+    if not any(_begins(part) for chunk in chunks for part in chunk.get("choices") or ()):
+        whole["from_middle"] = True
     return whole
+
+
+def joined(first: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    """The completion of a stream whose chunks were cut in two: `first` and `rest` as `assembled` made them."""
+    choices = {choice["index"]: choice for choice in copy.deepcopy(first["choices"])}
+    for part in rest["choices"]:
+        choice = choices.setdefault(part["index"], {"index": part["index"], "message": {"role": "assistant", "content": None}})
+        _add(choice, {**part, "delta": {name: value for name, value in part["message"].items() if name != "role"}})
+    told = {**first, **rest, "num_chunks": first["num_chunks"] + rest["num_chunks"]}
+    del told["from_middle"]
+    return {**told, "choices": [choices[index] for index in sorted(choices)]}
+
+
+def _begins(part: dict[str, Any]) -> bool:
+    return (part.get("delta") or {}).get("role") is not None
 
 
 def _add(choice: dict[str, Any], part: dict[str, Any]) -> None:

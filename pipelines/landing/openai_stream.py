@@ -2,19 +2,20 @@
 
 The chunks of one id are one record, put together when the file is read: a secret that the stream cut in two must stand
 in one piece when it is redacted. Streams of several calls may be mixed in one file. Chunks do not say what was asked. A
-stream that was read while it was still written is superseded by its longer state; one that never says how it finished was
+stream that was read while it was still written is superseded by its longer state; one whose chunks lie in two files, since
+the log was rotated in its middle, is put together where the second half does not begin an answer; one that never says how it finished was
 cut off, which is a fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pipelines.landing.calls import Call, bundle_of, spelled
-from pipelines.landing.chat_chunks import assembled, is_chunk
+from pipelines.landing.chat_chunks import assembled, is_chunk, joined
 from pipelines.landing.decoding import BadPieceError, Facts
 from pipelines.landing.format import Bundle, Piece, Spelled, StoredRecord, Unfinished
 from pipelines.landing.head import Head
@@ -49,14 +50,38 @@ class OpenAIStream:
         return _facts(_call(value))
 
     def attempts(self, records: Sequence[StoredRecord]) -> Bundle:
-        """The attempt of one stream: of its states that which holds most."""
-        whole = max(records, key=lambda record: (record.value["num_chunks"], record.record_id))
-        bundle = bundle_of([(whole, _call(whole.value))])
+        """The attempt of one stream: of its states that which holds most, with the rest of it where another file has that."""
+        begun = [record for record in records if not record.value.get("from_middle")]
+        whole, rest = max(begun or records, key=_size), None
+        if begun and any(choice.get("finish_reason") is None for choice in whole.value["choices"]):
+            rest = max((record for record in records if record.value.get("from_middle")), key=_size, default=None)
+        if rest is None:
+            made_of, call = whole, _call(whole.value)
+        else:
+            value = joined(whole.value, rest.value)
+            made_of, call = replace(whole, value=value, spelled=_spelled_as_one(value, whole, rest)), _call(value)
+        bundle = bundle_of([(made_of, call)])
         ref = bundle.attempts[0].ref
+        held = [whole, *([] if rest is None else [rest])]
+        attempts = [replace(attempt, record_ids=[record.record_id for record in held]) for attempt in bundle.attempts]
         left: dict[str, tuple[str | None, str]] = {
-            record.record_id: (ref, "superseded") for record in records if record is not whole
+            record.record_id: (ref, "superseded") for record in records if record not in held
         }
-        return Bundle(attempts=bundle.attempts, left=left)
+        return Bundle(attempts=attempts, left=left)
+
+
+def _size(record: StoredRecord) -> tuple[int, str]:
+    return record.value["num_chunks"], record.record_id
+
+
+def _spelled_as_one(value: dict[str, Any], *parts: StoredRecord) -> Spelled:
+    """The turns of a stream that was cut in two. What they say is known by both halves: each has its identity from before redaction."""
+    found = spelled(_call(value))
+    for number, turn in enumerate(found.turns):
+        halves = [part.spelled.turns[number] for part in parts if number < len(part.spelled.turns)]
+        turn["id"] = "+".join(half["id"] for half in halves)
+        turn["reasoning_id"] = "+".join(half["reasoning_id"] for half in halves if half["reasoning_id"]) or None
+    return found
 
 
 @dataclass

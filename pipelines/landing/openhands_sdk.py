@@ -173,6 +173,8 @@ class _Log:
         """Usage of the whole conversation."""
         self._answers: dict[str, Entry] = {}
         self._last: Entry | None = None
+        self._open: Entry | None = None
+        """The answer to which a result may belong: usage is told anew with each answer."""
         self._model: str | None = None
         self._called: set[Any] = set()
         self._num_gaps = 0
@@ -181,6 +183,8 @@ class _Log:
         """Take in the next event."""
         row, turns = record.value["row"], record.spelled.turns
         kind = row["kind"]
+        if kind == "ConversationStateUpdateEvent" and row.get("key") == "stats":
+            self._open = None
         answer = self._answers.get(row.get("llm_response_id") or "") if kind == "ActionEvent" else None
         if answer is not None:
             answer.turns = [merged([*answer.turns, *turns])]
@@ -190,11 +194,14 @@ class _Log:
             self.entries.append(entry)
             if kind in ("ActionEvent", "MessageEvent") and row.get("source") == "agent" and turns:
                 entry.answers, entry.call_id, self._last = turns[0]["role"] == "assistant", row.get("llm_response_id"), entry
-                self._answers[row.get("llm_response_id") or row["id"]] = entry
+                self._answers[row.get("llm_response_id") or row["id"]] = self._open = entry
             self._other(row, entry)
         for turn in turns:
             self._called |= {call["id"] for call in turn.get("tool_calls") or ()}
-            self._num_gaps += turn["role"] == "tool" and turn.get("tool_call_id") not in self._called
+            if turn["role"] == "tool" and turn.get("tool_call_id") not in self._called:
+                self._num_gaps += 1
+                if self._open is not None and any(said.get("tool_calls") for said in self._open.turns):
+                    self._open.answers = False  # the call may be one of its parallel ones: nobody knows all that it said
 
     def close(self) -> None:
         """What only the end of the conversation tells."""

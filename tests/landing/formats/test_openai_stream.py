@@ -7,6 +7,7 @@ from typing import Any
 
 from pipelines.landing.format import SourceRecord, Unfinished
 from pipelines.landing.openai_stream import OpenAIStream
+from tests.landing.bundles import read as read_bundles
 from tests.landing.formats.reading import of_text, read
 from tests.landing.lines import attempts, line, write_lines
 
@@ -106,3 +107,27 @@ def test_real_files_are_read(shared_logs: Path) -> None:
     assert tool.turns[0]["tool_calls"][0]["function"]["arguments"] == '{"answer":"Boston"}' and tool.num_prompt_tokens == 57
     (cut,), bad = read(FORMAT, folder / "server__h-llm__tests__fixtures__openai-chat__response-streaming.txt")
     assert cut.turns[0]["content"] == "Hello" and [one.raw for one in bad] == [b"...."]
+
+
+def test_a_stream_that_rotation_cut_in_two_is_one_answer_wherever_it_was_cut(tmp_path: Path) -> None:
+    chunks = stream("1")
+    (expected,), _ = of_text(FORMAT, tmp_path / "whole", FILES[0])
+    for cut in range(1, len(chunks) - 1):
+        halves = [b"".join(line(one) for one in half) for half in (chunks[:cut], chunks[cut:])]
+        grown = b"".join(line(one) for one in chunks[: max(1, cut - 1)])  # the first half, read before it was rotated
+        contents = [halves[1], halves[0], grown] if cut > 1 else [halves[1], halves[0]]
+        paths = []
+        for number, content in enumerate(contents):
+            paths.append(tmp_path / f"{cut}-{number}.jsonl")
+            paths[-1].write_bytes(content)
+        found = read_bundles(FORMAT, paths, any_name=True)
+        (attempt,) = found.attempts
+        (turn,), (whole,) = attempt.turns, expected.turns
+        assert {**turn, "id": 0, "reasoning_id": 0} == {**whole, "id": 0, "reasoning_id": 0}
+        assert (attempt.fault, attempt.num_reply_tokens, len(attempt.record_ids)) == (None, 9, 2)
+        assert sum(found.left.values()) == (cut > 1)
+
+
+def test_half_a_stream_whose_end_is_nowhere_was_cut_off(tmp_path: Path) -> None:
+    (attempt,), _ = of_text(FORMAT, tmp_path / "log", b"".join(line(one) for one in stream("1")[:4]))
+    assert attempt.fault == "aborted"

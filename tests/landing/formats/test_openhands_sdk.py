@@ -127,3 +127,10 @@ def test_the_real_events(shared_logs: Path) -> None:
     attempt = one(FORMAT, shared_logs / "openhands" / "sdk_v1_events.jsonl")
     assert (len(attempt.turns), attempt.num_sampled_turns, attempt.num_gaps) == (5, 2, 1)
     assert attempt.model == "litellm_proxy/minimax-m2.7"
+
+
+def test_an_answer_that_may_lack_one_of_its_parallel_calls_is_not_sampled(tmp_path: Path) -> None:
+    torn = [row for row in LINES if row.get("tool_call_id") != "c2" or row["kind"] != "ActionEvent"]
+    attempt = one(FORMAT, write_lines(tmp_path / "torn.jsonl", torn))
+    assert told(attempt) == [*EXPECTED[:2], ("assistant", False, "I look."), *EXPECTED[3:]]
+    assert (attempt.num_gaps, len(attempt.calls), len(attempt.record_ids)) == (1, 1, len(torn) - 1)
