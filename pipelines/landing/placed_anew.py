@@ -253,7 +253,7 @@ class _Reading:
 
     def _facts(self, raw: bytes) -> Facts | None:
         value = orjson.loads(raw)
-        placed = getattr(self.format, "placed", None)
+        placed: Callable[[Any], Facts] | None = getattr(self.format, "placed", None)
         try:
             if placed is not None:
                 return placed(value)
