@@ -14,6 +14,9 @@ from pipelines.schemas import RECORDS
 from tests.landing.lines import call, item
 from tests.landing.test_exactly_once import prepare, run
 
+MOST_OF_OTHERS = 300
+"""Megabytes of each other process."""
+
 WORDS = [f"{number * 7919 % 100_003:x}" for number in range(2000)]
 
 
@@ -41,15 +44,19 @@ def items(num_bytes: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("written", "num_megabytes", "most"),
+    ("written", "num_megabytes", "most", "workers"),
     [
-        pytest.param(lines, 100, 650, id="lines"),
-        pytest.param(items, 100, 650, id="items"),
-        pytest.param(lines, 5000, 1000, id="5 GB of lines", marks=[pytest.mark.drill, pytest.mark.timeout(7200)]),
-        pytest.param(items, 5000, 1000, id="5 GB of items", marks=[pytest.mark.drill, pytest.mark.timeout(7200)]),
+        pytest.param(lines, 100, 650, 1, id="lines"),
+        pytest.param(lines, 100, 650, 3, id="lines by several processes"),
+        pytest.param(items, 100, 650, 1, id="items"),
+        pytest.param(lines, 5000, 1000, 1, id="5 GB of lines", marks=[pytest.mark.drill, pytest.mark.timeout(7200)]),
+        pytest.param(lines, 5000, 1000, 3, id="5 GB by several", marks=[pytest.mark.drill, pytest.mark.timeout(7200)]),
+        pytest.param(items, 5000, 1000, 1, id="5 GB of items", marks=[pytest.mark.drill, pytest.mark.timeout(7200)]),
     ],
 )
-def test_a_large_file_lands_in_little_memory(tmp_path: Path, written: object, num_megabytes: int, most: int) -> None:
+def test_a_large_file_lands_in_little_memory(
+    tmp_path: Path, written: object, num_megabytes: int, most: int, workers: int
+) -> None:
     folder, path, num_records = tmp_path / "workspace", tmp_path / "log", 0
     prepare(folder)
     assert callable(written)
@@ -57,10 +64,11 @@ def test_a_large_file_lands_in_little_memory(tmp_path: Path, written: object, nu
         for part in written(num_megabytes << 20):
             stream.write(part)
             num_records += len(part) > 10
-    landing = run(folder, [path], 20_000)
+    landing = run(folder, [path], 20_000, NIGHTSHIFT_LANDING__WORKERS=str(workers))
     output, errors = landing.communicate()
     assert landing.returncode == 0, errors
     landed = json.loads(output.splitlines()[-1])
     path.unlink()
     assert landed["records"] == num_records == Lake(str(folder / "lake")).num_rows(RECORDS.name)
     assert landed["megabytes"] < most, landed
+    assert landed["megabytes_of_others"] < MOST_OF_OTHERS, landed
