@@ -15,6 +15,9 @@ from tests.landing.lines import call, item
 from tests.landing.test_exactly_once import prepare, run
 
 Written = Callable[[int], Iterator[bytes]]
+MOST_OF_OTHERS = 300
+"""Megabytes of each other process."""
+
 WORDS = [f"{number * 7919 % 100_003:x}" for number in range(2000)]
 
 
@@ -73,12 +76,19 @@ def test_a_file_of_many_chunks_takes_no_more_memory_than_one_of_two(tmp_path: Pa
     assert with_lines - before < large and with_items - with_lines < large, said
 
 
+def test_several_processes_hold_little_each(tmp_path: Path) -> None:
+    num_records = write(tmp_path / "log", lines, 48)
+    (said,) = landed(tmp_path / "workspace", [tmp_path / "log"], NIGHTSHIFT_LANDING__WORKERS="3")
+    assert said["records"] == num_records
+    assert said["megabytes"] < 650 and 20 < said["megabytes_of_others"] < MOST_OF_OTHERS, said
+
+
 @pytest.mark.drill
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("written", [lines, items])
-def test_five_gigabytes_land_in_little_memory(tmp_path: Path, written: Written) -> None:
+@pytest.mark.parametrize(("written", "workers"), [(lines, 1), (lines, 3), (items, 1)])
+def test_five_gigabytes_land_in_little_memory(tmp_path: Path, written: Written, workers: int) -> None:
     num_records = write(tmp_path / "log", written, 5000)
-    (said,) = landed(tmp_path / "workspace", [tmp_path / "log"])
+    (said,) = landed(tmp_path / "workspace", [tmp_path / "log"], NIGHTSHIFT_LANDING__WORKERS=str(workers))
     (tmp_path / "log").unlink()
     assert said["records"] == num_records == Lake(str(tmp_path / "workspace" / "lake")).num_rows(RECORDS.name)
-    assert said["megabytes"] < 1000, said
+    assert said["megabytes"] < 1000 and said["megabytes_of_others"] < MOST_OF_OTHERS, said

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import doctor
-from pipelines.errors import RowProcessError
+from pipelines.errors import RowWorkerError
 from pipelines.landing import line_blocks, pooled, row_pool
 from pipelines.landing.jsonl import Lines
 from pipelines.landing.land import land, survey
@@ -246,10 +246,30 @@ def test_a_process_that_dies_is_said_and_costs_nothing(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(row_pool.RowPool, "make", fatal)
-        with pytest.raises(RowProcessError, match=r"was ended by SIGKILL .* run the same command again"):
+        with pytest.raises(RowWorkerError, match=r"was ended by SIGKILL .* run the same command again"):
             land(workspace, [path], day=DAY)
     assert not children(os.getpid())
     land(workspace, [path], day=DAY)
     once = make_workspace(tmp_path / "once")
     land(once, [path], day=DAY)
     assert doctor.digest(workspace) == doctor.digest(once)
+
+
+@pytest.mark.parametrize("step", ["landing/records:before_commit#2", "landing/records:after_commit"])
+def test_a_kill_while_others_make_rows_loses_and_doubles_nothing(tmp_path: Path, step: str) -> None:
+    folder, once = tmp_path / "w", make_workspace(tmp_path / "once")
+    torn = [b"{torn\n"] * 2
+    path = write_lines(tmp_path / "log.jsonl", [*map(call, range(80)), *torn, *map(call, range(40, 160)), *torn])
+    prepare(folder)
+    pool = {"NIGHTSHIFT_LANDING__WORKERS": "2", "NIGHTSHIFT_TEST_POOL_BYTES": "0"}
+    killed = run(folder, [path], 30, NIGHTSHIFT_KILL_AT=step, **pool)
+    _, errors = killed.communicate(timeout=120)
+    assert killed.returncode == -signal.SIGKILL, errors
+    workspace = Workspace.open(folder)
+    assert 0 < workspace.lake.num_rows(RECORDS.name) < 160
+    again = run(folder, [path], 30, **pool)
+    output, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, errors
+    land(once, [path], day=DAY)
+    assert doctor.digest(Workspace.open(folder)) == doctor.digest(once)
+    assert json.loads(output.splitlines()[-1])["quarantined"] == 4
