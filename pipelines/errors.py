@@ -9,7 +9,7 @@
     │   └── IdentityError            this lake was made with another identity key
     ├── SourceError                  a path is missing, unreadable or of no known format
     │   └── UnknownFormatError
-    ├── RowProcessError              a process that makes rows for landing died
+    ├── RowWorkerError               a process that makes rows for landing died
     ├── LakeError                    a table cannot be read or written
     │   └── LakeConflictError        other writers won every retry
     ├── VerifierError                a verifier crashed or answered nonsense (a failure, never a score of 0)
@@ -59,7 +59,7 @@ __all__ = [
     "NightshiftError",
     "PromotionRefusedError",
     "RegistryError",
-    "RowProcessError",
+    "RowWorkerError",
     "RunRefusedError",
     "SourceError",
     "TrainingError",
@@ -87,7 +87,7 @@ class UnknownFormatError(SourceError):
     """No registered log format recognises the file."""
 
 
-class RowProcessError(NightshiftError):
+class RowWorkerError(NightshiftError):
     """A process that makes rows for landing died. Nothing is lost: what it had is read again."""
 
 

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
-from pipelines.errors import RowProcessError
+from pipelines.errors import RowWorkerError
 from pipelines.landing.block_rows import LineBlock, Made
 from pipelines.landing.row_frames import Answer, heard, receive, rows_of_frames, send, told
 from pipelines.landing.rows import RowSetting
@@ -48,12 +48,12 @@ class RowPool:
     def __init__(self, setting: RowSetting, num: int, tokenizer: Callable[[], Path | None]) -> None:
         self.num = num
         self._tokenizer, self._asking = tokenizer, threading.Lock()
-        self._idle: queue.SimpleQueue[_RowProcess] = queue.SimpleQueue()
-        self._all: list[_RowProcess] = []
+        self._idle: queue.SimpleQueue[_RowWorker] = queue.SimpleQueue()
+        self._all: list[_RowWorker] = []
         self._threads = ThreadPoolExecutor(num, "rows")
         try:
             for _ in range(num):
-                process = _RowProcess(setting)
+                process = _RowWorker(setting)
                 self._all.append(process)
                 self._idle.put(process)
         except BaseException:
@@ -61,7 +61,7 @@ class RowPool:
             raise
 
     def make(self, blocks: Sequence[LineBlock]) -> Future[list[Made]]:
-        """The rows of some blocks, when a process had time; RowProcessError where it died over them."""
+        """The rows of some blocks, when a process had time; RowWorkerError where it died over them."""
         return self._threads.submit(self._make, blocks)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class RowPool:
             return self._tokenizer()
 
 
-class _RowProcess:
+class _RowWorker:
     def __init__(self, setting: RowSetting) -> None:
         self._child = subprocess.Popen(
             [sys.executable, "-m", "pipelines.landing.row_program"],
@@ -123,12 +123,12 @@ class _RowProcess:
             raise self._died()
         return frame
 
-    def _died(self) -> RowProcessError:
+    def _died(self) -> RowWorkerError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(_END_SECONDS)
         code = self._child.poll()
         how = f"was ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with code {code}"
-        return RowProcessError(
+        return RowWorkerError(
             f"a process that reads logs {how} (with SIGKILL mostly for want of memory); what was committed stays: run the same "
             "command again, with fewer [landing] workers if need be (1: none)"
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import doctor
-from pipelines.errors import RowProcessError
+from pipelines.errors import RowWorkerError
 from pipelines.landing import line_blocks, pooled, row_pool
 from pipelines.landing.jsonl import Lines
 from pipelines.landing.land import land, survey
@@ -246,7 +246,7 @@ def test_a_process_that_dies_is_said_and_costs_nothing(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(row_pool.RowPool, "make", fatal)
-        with pytest.raises(RowProcessError, match=r"was ended by SIGKILL .* run the same command again"):
+        with pytest.raises(RowWorkerError, match=r"was ended by SIGKILL .* run the same command again"):
             land(workspace, [path], day=DAY)
     assert not children(os.getpid())
     land(workspace, [path], day=DAY)
