@@ -9,7 +9,7 @@
     │   └── IdentityError            this lake was made with another identity key
     ├── SourceError                  a path is missing, unreadable or of no known format
     │   └── UnknownFormatError
-    ├── RowWorkerError              a process that makes rows for landing died
+    ├── RowWorkerError               a process that makes rows for landing died
     ├── LakeError                    a table cannot be read or written
     │   └── LakeConflictError        other writers won every retry
     ├── VerifierError                a verifier crashed or answered nonsense (a failure, never a score of 0)

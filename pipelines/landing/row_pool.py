@@ -48,12 +48,12 @@ class RowPool:
     def __init__(self, setting: RowSetting, num: int, tokenizer: Callable[[], Path | None]) -> None:
         self.num = num
         self._tokenizer, self._asking = tokenizer, threading.Lock()
-        self._idle: queue.SimpleQueue[_RowProcess] = queue.SimpleQueue()
-        self._all: list[_RowProcess] = []
+        self._idle: queue.SimpleQueue[_RowWorker] = queue.SimpleQueue()
+        self._all: list[_RowWorker] = []
         self._threads = ThreadPoolExecutor(num, "rows")
         try:
             for _ in range(num):
-                process = _RowProcess(setting)
+                process = _RowWorker(setting)
                 self._all.append(process)
                 self._idle.put(process)
         except BaseException:
@@ -83,7 +83,7 @@ class RowPool:
             return self._tokenizer()
 
 
-class _RowProcess:
+class _RowWorker:
     def __init__(self, setting: RowSetting) -> None:
         self._child = subprocess.Popen(
             [sys.executable, "-m", "pipelines.landing.row_program"],
