@@ -24,10 +24,11 @@ LEFT_OUT = {
     "unanswered": "no call to the model answered it",
     "duplicate_view": "shows what other records hold",
     "unreadable": "its parser could not read it: `nightshift quarantine`",
+    "no_turns": "an attempt that holds not one turn",
 }
 ELIGIBLE = {
     "exact_tokens": "our own policy wrote it, and the sampler's token ids and logprobs were logged",
-    "ids_missing": "our own policy wrote it, but token ids or logprobs were not logged",
+    "ids_missing": "our own policy wrote it, but token ids or logprobs were not logged, or under a secret that was taken out",
     "other_model": "another model wrote it",
     "unknown_model": "the log names no model",
     "unknown_policy_version": "its policy version is not known here",

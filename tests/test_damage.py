@@ -15,9 +15,9 @@ from pipelines.landing.land import land
 from pipelines.schemas import DECISIONS, QUARANTINE, RECORDS
 from pipelines.workspace import Workspace
 from tests.landing.lines import call, line, write_lines
-from tests.test_doctor import MADE, append, commits, heal, kept, log_of, logs, row, take_in, undamaged, wrong
+from tests.test_doctor import MADE, append, commits, heal, kept, log_of, logs, row, take_in, undamaged, whole, wrong
 
-__all__ = ["undamaged"]
+__all__ = ["undamaged", "whole"]
 
 
 def files_of(workspace: Workspace, table: str) -> list[Path]:

@@ -68,7 +68,7 @@ def test_a_file_of_many_chunks_takes_no_more_memory_than_one_of_two(tmp_path: Pa
     counts = [write(tmp_path / f"small-{path.name}", written, small) for path, written in ((first, lines), (second, items))]
     counts += [write(path, written, large) for path, written in ((first, lines), (second, items))]
     paths = [tmp_path / "small-lines", tmp_path / "small-items", first, second]
-    said = landed(tmp_path / "workspace", paths, NIGHTSHIFT_TEST_CHUNK_BYTES=str(2 << 20))
+    said = landed(tmp_path / "workspace", paths, NIGHTSHIFT_TEST_CHUNK_BYTES=str(2 << 20), NIGHTSHIFT_LANDING__WORKERS="1")
     assert [one["records"] + one["seen"] for one in said] == counts
     assert Lake(str(tmp_path / "workspace" / "lake")).num_rows(RECORDS.name) == sum(one["records"] for one in said)
     before, with_lines, with_items = (one["megabytes"] for one in said[1:])
