@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import decimal
 import errno
 import functools
 import json
@@ -110,11 +111,13 @@ def _ended() -> Callable[[float], bool]:
 
 
 def _finite(content: Any) -> Any:
-    """The same, with floats that JSON has no number for as text."""
+    """The same, with floats that JSON has no number for as text, and decimals (the engine's sums of integers) as numbers."""
     if isinstance(content, dict):
         return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [_finite(value) for value in content]
+    if isinstance(content, decimal.Decimal) and content.is_finite():
+        return int(content) if content == content.to_integral_value() else float(content)
     return str(content) if isinstance(content, float) and not math.isfinite(content) else content
 
 

@@ -69,6 +69,13 @@ def test_json_is_json_and_nothing_else(
     assert said.err == ""
 
 
+def test_sums_are_numbers(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The engine adds integers up as decimals."""
+    question = "SELECT sum(n) AS whole, CAST(1.25 AS DECIMAL(9, 2)) AS part FROM (VALUES (1), (2)) AS t (n)"
+    run(monkeypatch, "sql", question, "--json", "--workspace", str(workspace.folder))
+    assert json.loads(capsys.readouterr().out) == [{"whole": 3, "part": 1.25}]
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
