@@ -259,7 +259,7 @@ def _report(workspace: Workspace, night: str, drafts: list[_Draft], counts: list
         reasons[row["lane_reason"]] += row["num_trajectories"]
     waiting = pending(workspace)
     listed = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
-    nothing = f"no group is worth training tonight: {listed or 'there are no trajectories'}"
+    nothing = f"no group is worth training tonight; trajectories by reason: {listed or 'there are no trajectories'}"
     tables = (CONSUMED.name, LANES.name)
     return Frozen(
         batch_ids=waiting,

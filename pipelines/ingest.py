@@ -37,6 +37,8 @@ def ingest(
         "formats": landed.formats,
         "redactions": landed.redactions,
         "why_nothing": landed.why_nothing,
+        "waiting": landed.waiting,
+        "waiting_files": landed.waiting_files,
         "resting": landed.resting,
     }
     if dry_run:

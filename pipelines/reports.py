@@ -39,6 +39,8 @@ class Landed(Report):
     """Days of the new records, sorted."""
     waiting: int = 0
     """Files whose end is still being written: it is read next time."""
+    waiting_files: list[str] = field(default_factory=list)
+    """Their names, sorted."""
     resting: int = 0
     """Those of them that are documents, which are taken as they are once nobody has written to them for a while."""
     unchanged: int = 0

@@ -175,6 +175,7 @@ GROUPS = TableSpec(
         policy_family=pa.string(),
         policy_version=pa.string(),
         content_id=pa.string(),
+        outcome=pa.int64(),  # of the trajectory when it was sealed: where it became another since, the group is stale
         window=pa.string(),  # first day of the tumbling window
         day=pa.string(),  # of the trajectory
         role=pa.string(),  # member | anchor

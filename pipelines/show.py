@@ -40,6 +40,8 @@ def ingested(content: dict[str, Any]) -> None:
         console.print(escape(f"Nothing was new: {content['why_nothing']}.{read}"))
     else:
         fields(_taken_in(content))
+    if content.get("waiting"):
+        console.print(escape(_unfinished(content["waiting_files"])))
     if content.get("dry_run"):
         console.print("\nNothing was written (--dry-run).")
         return
@@ -68,6 +70,14 @@ def ingested(content: dict[str, Any]) -> None:
             "grpo), which the format `recorder` holds. What other models did counts under sft. `nightshift night` groups and "
             "scores it."
         )
+
+
+def _unfinished(files: list[str]) -> str:
+    named, more = ", ".join(files[:3]), f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return (
+        f"Still being written, it seems: {named}{more}. What is finished of it was taken in; the rest is when its end is there, or, "
+        "of a document, when nobody has written to it for [landing] at_rest_seconds."
+    )
 
 
 def _taken_in(content: dict[str, Any]) -> dict[str, Any]:

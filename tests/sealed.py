@@ -111,6 +111,7 @@ def seal_groups(
                     "policy_family": policy_family,
                     "policy_version": attempt.policy_version,
                     "content_id": content_id,
+                    "outcome": None if attempt.outcome is None else round(attempt.outcome * 1e6),
                     "window": "2026-11-19",
                     "day": attempt.day,
                     "role": attempt.role,

@@ -16,14 +16,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from pipelines.errors import EngineError, HarnessError
 
+if TYPE_CHECKING:
+    import httpx
+
 DEFAULT_MAX_TOKENS = 512
 CONNECT_SECONDS = 10.0
+KEPT_SECONDS = 2.0
+"""How long an idle connection is used again. Servers (uvicorn, so vLLM too) close theirs after 5 s, which is also what httpx keeps
+them for: a request that is sent at that moment breaks, and with it the night."""
 
 Clock = Callable[[], datetime.datetime]
 
@@ -50,7 +56,9 @@ class ChatDoor:
         self._client = httpx.AsyncClient(
             # how long an answer may take is the rollout's limit, not the connection's
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=self._concurrency),
+            limits=httpx.Limits(
+                max_connections=self._concurrency, max_keepalive_connections=self._concurrency, keepalive_expiry=KEPT_SECONDS
+            ),
             headers=self._headers,
             trust_env=False,
         )
@@ -69,10 +77,10 @@ class ChatDoor:
         if self.gone is not None:
             raise self.gone
         try:
-            reply = await self._client.post(f"{self.url}/chat/completions", json=body)
+            reply = await self._post(body)
         except httpx.HTTPError as problem:
             self.gone = EngineError(
-                f"the policy server at {self.url} does not answer ({problem or type(problem).__name__}); nothing of the attempts "
+                f"the policy server at {self.url} does not answer ({str(problem) or type(problem).__name__}); nothing of the attempts "
                 "in flight was recorded, so the same command goes on from there"
             )
             raise self.gone from problem
@@ -84,6 +92,18 @@ class ChatDoor:
         except (ValueError, KeyError, TypeError, IndexError):
             said = reply.text[:400]
         raise CallRefusedError(f"the policy server answered {reply.status_code}: {said}")
+
+    async def _post(self, body: dict[str, Any]) -> httpx.Response:
+        """The reply; sent once more where the connection broke before there was one, since a call leaves nothing behind."""
+        import httpx
+
+        for is_last in (False, True):
+            try:
+                return await self._client.post(f"{self.url}/chat/completions", json=body)
+            except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
+                if is_last:
+                    raise
+        raise AssertionError
 
 
 class RecorderLog:

@@ -240,7 +240,7 @@ def _ask(method: str, url: str, body: dict[str, Any] | None = None, *, seconds: 
     try:
         reply = httpx.request(method, url, json=body, timeout=seconds, trust_env=False)
     except httpx.HTTPError as problem:
-        raise EngineError(f"the policy server at {url} does not answer ({problem or type(problem).__name__})") from problem
+        raise EngineError(f"the policy server at {url} does not answer ({str(problem) or type(problem).__name__})") from problem
     if reply.status_code != 200:
         raise EngineError(f"{method} {url} answered {reply.status_code}: {_message_of(reply.text)}")
     return reply.json() if reply.headers.get("content-type", "").startswith("application/json") else {}

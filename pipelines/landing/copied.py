@@ -3,8 +3,8 @@
 Harnesses that resume or fork a conversation under a new name write its earlier messages into the new file. The answers
 there were sampled once, so they train once: in the attempt that was logged first. Everywhere else they are copied context.
 
-They are known again by ids that are unique in the world: of the answer (the server's, or the log's own random one), of its
-tool calls together with what it says, and where it has neither, of the last tool call before it together with what it says.
+They are known again by ids that are unique in the world, each together with what the answer says: of the answer (the
+server's, or the log's own random one), of its tool calls, and where it has neither, of the last tool call before it.
 Ids that count (`call_0`, `functions.Read:3`, `chatcmpl-417`) tell nothing and are left alone. Of a published log even random
 looking ones tell nothing: in tau-bench's, 134 ids of tool calls stand for thousands of calls. A format says which may be used.
 """
@@ -66,7 +66,8 @@ def claims_of(format: LogFormat, attempt: Attempt) -> Claims:
     by_turn: dict[int, list[str]] = {}
     for number, (own, tool_calls) in named.items():
         said = attempt.turns[number]["id"]
-        kept = [found for found in own if answers[found] == 1]
+        # together with what it says: a counter that was padded looks random, and stands for another answer elsewhere
+        kept = [f"{found}+{said}" for found in own if answers[found] == 1]
         kept += [f"{found}+{said}" for found in dict.fromkeys(tool_calls) if answers[found] == 1]
         if not kept and number in before and answers[before[number]] <= 1:
             kept = [f"{before[number]}+{said}"]

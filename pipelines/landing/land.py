@@ -174,6 +174,7 @@ class Landing:
         self.failed: list[tuple[SourceFile, OSError]] = []
         """Files that could not be read when their turn came."""
         self.records = self.seen = self.quarantined = self.skipped = self.waiting = self.resting = self.unchanged = 0
+        self.unfinished: list[str] = []
         self.redactions: Counter[str] = Counter()
         self.days: set[str] = set()
         self._batch = _Batch()
@@ -227,6 +228,7 @@ class Landing:
         if is_whole and not self._is_at_rest(file.path) and not Head(file.path, head).values and _begins_a_document(head):
             self.waiting += 1
             self.resting += 1
+            self.unfinished.append(self._rows.name(shown))
             return
         binary = b"\0" in head
         detail = "no format recognises this file" + (", which is no text" if binary else "")
@@ -305,6 +307,8 @@ class Landing:
         reading.end = end
         reading.position.advance(end)
         self.waiting += unfinished
+        if unfinished:
+            self.unfinished.append(self._rows.name(reading.shown))
         if reading.position.offset > 0:
             sequence = _Sequence(reading.position.sequence, reading.started, not reading.resumed)
             self._batch.sequences[reading.app_id] = sequence
@@ -317,7 +321,8 @@ class Landing:
             self._flush_if_full()
 
     def _is_at_rest(self, path: Path) -> bool:
-        return time.time() - path.stat().st_mtime >= self.workspace.config.landing.at_rest_seconds
+        # a time that lies ahead (another clock, a copy with its times) says as little about a writer as one that lies back
+        return abs(time.time() - path.stat().st_mtime) >= self.workspace.config.landing.at_rest_seconds
 
     def _shown(self, real: Path) -> str:
         """The path as stored; names of files need not be UTF-8, text in the lake must."""
@@ -368,8 +373,7 @@ class Landing:
         """Bad pieces that other processes made rows of and that are rows already."""
         rows = [row for made in batch.made[QUARANTINE.name] for row in made.table.to_pylist()]
         held = self._held_among(QUARANTINE.name, [row["record_id"] for row in rows])
-        found = {row["record_id"]: self._whereabouts.met(row) for row in rows if row["record_id"] in held}
-        return {record_id: met for record_id, met in found.items() if met is not None}
+        return self._whereabouts.met([row for row in rows if row["record_id"] in held])
 
     def _with_made(self, batch: _Batch, table: str, rows: Rows) -> Rows:
         """Rows together with those that other processes made, of which the writer takes what is new."""
@@ -463,6 +467,7 @@ def _run(workspace: Workspace, paths: Sequence[Path] | None, format: str | None,
         redactions=dict(sorted(landing.redactions.items())),
         days=sorted(landing.days),
         waiting=landing.waiting,
+        waiting_files=sorted(landing.unfinished),
         resting=landing.resting,
         unchanged=landing.unchanged,
         versions={name: version for name in (RECORDS.name, QUARANTINE.name) if (version := lake.version(name)) is not None},
@@ -479,8 +484,9 @@ def _why_nothing(workspace: Workspace, landing: Landing, paths: Sequence[Path] |
         return f"there are no log files in {_places(workspace, paths)}"
     if set(formats) == {"empty"}:
         return f"{formats['empty']} empty file(s): no records"
-    waiting = f", {landing.waiting} file(s) end in what is still being written" if landing.waiting else ""
-    return f"every record is in the lake already{waiting}"
+    if landing.waiting:
+        return "all that is finished is in the lake already"
+    return "every record is in the lake already"
 
 
 def _places(workspace: Workspace, paths: Sequence[Path] | None) -> str:

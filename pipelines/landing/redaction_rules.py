@@ -58,6 +58,10 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True
     spare: list[str] = []
 
 
+class _RuleFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
+    rule: list[Rule]  # a file without one is a mistake: whoever writes it means to have something redacted
+
+
 class _Compiled:
     def __init__(self, rule: Rule) -> None:
         self.rule, self.name, self.personal = rule, rule.name, rule.personal
@@ -235,7 +239,7 @@ def rules_of(workspace: Workspace) -> Rules:
 
 def _read(path: Path) -> list[Rule]:
     try:
-        rules = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), dict[str, list[Rule]]).get("rule", [])
+        rules = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _RuleFile).rule
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as problem:
         raise ConfigError(f"redaction rules {path} cannot be read: {problem}") from None
     for rule in rules:

@@ -8,7 +8,8 @@ format recognised goes when that file is recognised or holds something else.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,16 +60,15 @@ class Whereabouts:
         self.workspace.lake.replace_rows(QUARANTINE.name, "record_id", sorted(gone | moved.keys()), compute)
         self._unknown = None
 
-    def met(self, row: Mapping[str, Any]) -> Met | None:
-        """A bad piece of which a row was made just now; None where its file has changed since and says nothing any more."""
-        try:
-            with open_log(self.workspace.path(row["source"])) as stream:
-                stream.seek(row["byte_start"])
-                raw = stream.read(row["byte_end"] - row["byte_start"])
-        except (OSError, EOFError, ValueError):
-            return None
-        places = {name: row[name] for name in ("line", "byte_start", "byte_end", "reason", "detail")}
-        return Met(BadRecord(**places, raw=raw[:1], digest=hashlib.sha256(raw).digest()), row["source"])
+    def met(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Met]:
+        """Bad pieces of which rows were made just now, by record_id; without those whose file has changed since."""
+        found: dict[str, Met] = {}
+        for row, raw in self._bytes_of(rows):
+            if raw is not None:
+                places = {name: row[name] for name in ("line", "byte_start", "byte_end", "reason", "detail")}
+                piece = BadRecord(**places, raw=raw[:1], digest=hashlib.sha256(raw).digest())
+                found[row["record_id"]] = Met(piece, row["source"])
+        return found
 
     def landed(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Rows that this landing added."""
@@ -89,25 +89,41 @@ class Whereabouts:
             return {}
         columns = ["record_id", "source", "byte_start", "byte_end"]
         rows = self.workspace.lake.read(QUARANTINE.name, columns, ds.field("record_id").isin(sorted(again))).to_pylist()
-        return {
-            row["record_id"]: _place(met)
-            for row in rows
-            if row["source"] != (met := again[row["record_id"]]).source
-            and (row["record_id"] in gone or not self._stands(row, met.piece))
+        elsewhere = [row for row in rows if row["source"] != again[row["record_id"]].source]
+        asked = [row for row in elsewhere if row["record_id"] not in gone]
+        standing = {
+            row["record_id"] for row, raw in self._bytes_of(asked) if self._stands(row, raw, again[row["record_id"]].piece)
         }
+        return {row["record_id"]: _place(again[row["record_id"]]) for row in elsewhere if row["record_id"] not in standing}
 
-    def _stands(self, row: Mapping[str, Any], piece: BadRecord) -> bool:
+    def _bytes_of(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], bytes | None]]:
+        """The bytes at the place that each row names, None where it cannot be read; each file is opened and gone through once,
+        since a compressed one cannot be entered in the middle."""
+        in_order = sorted(rows, key=lambda row: (row["source"], row["byte_start"]))
+        for source, of_file in itertools.groupby(in_order, key=lambda row: row["source"]):
+            named = list(of_file)
+            done = 0
+            try:
+                with open_log(self.workspace.path(source)) as stream:
+                    for row in named:
+                        stream.seek(row["byte_start"])
+                        raw = stream.read(row["byte_end"] - row["byte_start"])
+                        done += 1
+                        yield row, raw
+            except (OSError, EOFError, ValueError):
+                for row in named[done:]:
+                    yield row, None
+
+    def _stands(self, row: Mapping[str, Any], raw: bytes | None, piece: BadRecord) -> bool:
         """Its bytes are still where its row says."""
-        path = self.workspace.path(row["source"])
-        try:
-            if not piece.raw:  # a file that is no text, of which nothing is kept
-                return path.stat().st_size == piece.byte_end
-            with open_log(path) as stream:
-                stream.seek(row["byte_start"])
-                raw = stream.read(row["byte_end"] - row["byte_start"] if piece.digest else len(piece.raw))
-        except (OSError, EOFError, ValueError):
+        if not piece.raw:  # a file that is no text, of which nothing is kept
+            try:
+                return self.workspace.path(row["source"]).stat().st_size == piece.byte_end
+            except OSError:
+                return False
+        if raw is None:
             return False
-        return raw == piece.raw if piece.digest is None else hashlib.sha256(raw).digest() == piece.digest
+        return raw[: len(piece.raw)] == piece.raw if piece.digest is None else hashlib.sha256(raw).digest() == piece.digest
 
 
 def _place(met: Met) -> dict[str, Any]:

@@ -8,6 +8,7 @@ SELECT
     t.policy_family,
     t.policy_version,
     t.content_id,
+    t.outcome,
     c."window",
     t.day,
     'member' AS "role",

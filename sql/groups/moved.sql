@@ -1,6 +1,7 @@
--- Sealed groups whose ground is gone, and that nobody knows of yet: a member has no trajectory any more, or its task, policy or
--- context became another (a log was written anew in place, a parser cannot read a bundle that grew), or some of its answers
--- turned out to be another attempt's. Parameters: $strict.
+-- Sealed groups whose ground is gone, and that nobody knows of yet: a member has no trajectory any more, or what it was sealed
+-- and scored as became another: its task, context, policy, turns or logged outcome (a call or a result came late, a log was
+-- written anew in place, some answers turned out to be another attempt's), or it is found to be an evaluation or a harness
+-- fault. Parameters: $strict.
 SELECT
     g.group_id,
     CASE WHEN bool_or(t.trajectory_id IS NULL) THEN 'member_removed' ELSE 'member_changed' END AS reason
@@ -13,7 +14,11 @@ WHERE g."role" = 'member'
       OR t.task_key <> g.task_key
       OR t.policy_family <> g.policy_family
       OR ($strict AND t.context_key <> g.context_key)
-      OR (len(t.copied_call_ids) > 0 AND t.content_id <> g.content_id)
+      OR t.policy_version IS DISTINCT FROM g.policy_version
+      OR t.content_id IS DISTINCT FROM g.content_id
+      OR t.outcome IS DISTINCT FROM g.outcome
+      OR t.purpose = 'evaluation'
+      OR t.fault IS NOT NULL
   )
 GROUP BY g.group_id
 ORDER BY g.group_id

@@ -30,8 +30,8 @@ def attempt(*turns: dict[str, Any], calls: list[str | None]) -> Attempt:
 
 def test_answers_are_named_by_their_own_id_and_in_harness_logs_by_their_tool_calls() -> None:
     one = attempt(answer(0, USES), answer(1), answer(2), calls=[None, None, SERVED])
-    assert claims_of(HARNESS, one).by_turn == {1: [f"{USES}+said0"], 2: [f"{USES}+said1"], 3: [SERVED]}
-    assert claims_of(GATEWAY, one).by_turn == {3: [SERVED]}
+    assert claims_of(HARNESS, one).by_turn == {1: [f"{USES}+said0"], 2: [f"{USES}+said1"], 3: [f"{SERVED}+said2"]}
+    assert claims_of(GATEWAY, one).by_turn == {3: [f"{SERVED}+said2"]}
     assert claims_of(RESULTS, one).by_turn == {}
 
 
@@ -42,14 +42,21 @@ def test_counted_ids_and_constants_are_no_names() -> None:
     assert claims_of(HARNESS, constant).ids == []
 
 
+def test_an_id_that_stands_for_another_answer_names_no_copy() -> None:
+    """A counter that was padded to sixteen digits looks random."""
+    padded = "chatcmpl-0000000000000001"
+    first, second = attempt(answer(0), calls=[padded]), attempt({**answer(0), "id": "said otherwise"}, calls=[padded])
+    assert claims_of(GATEWAY, first).ids and not set(claims_of(GATEWAY, first).ids) & set(claims_of(GATEWAY, second).ids)
+
+
 def test_the_turns_of_one_answer_share_its_id() -> None:
     one = attempt(answer(0), answer(0), calls=[SERVED])
-    assert claims_of(GATEWAY, one).by_turn == {1: [SERVED], 2: [SERVED]}
+    assert claims_of(GATEWAY, one).by_turn == {1: [f"{SERVED}+said0"], 2: [f"{SERVED}+said0"]}
 
 
 def test_an_unnamed_answer_before_a_copied_one_was_copied_with_it() -> None:
     one = attempt(answer(0), answer(1), answer(2), calls=[None, SERVED, None])
-    left, parent = without_copied(one, claims_of(GATEWAY, one), {SERVED: "earlier"})
+    left, parent = without_copied(one, claims_of(GATEWAY, one), {f"{SERVED}+said1": "earlier"})
     assert parent == "earlier"
     assert [turn["sampled"] for turn in left.turns] == [False, False, False, True]
     assert left.turns[3]["call"] == 0
@@ -60,6 +67,6 @@ def test_an_unnamed_answer_before_a_copied_one_was_copied_with_it() -> None:
 def test_usage_that_no_call_tells_is_unknown_where_some_answers_are_anothers() -> None:
     one = attempt(answer(0), answer(1), calls=[SERVED, None])
     bare = Attempt(record_ids=["r"], turns=one.turns, calls=one.calls, num_reply_tokens=111)
-    left, _ = without_copied(bare, claims_of(GATEWAY, bare), {SERVED: "earlier"})
+    left, _ = without_copied(bare, claims_of(GATEWAY, bare), {f"{SERVED}+said0": "earlier"})
     assert left.num_reply_tokens is None
     assert without_copied(bare, Claims({}), {}) == (bare, None)
