@@ -40,7 +40,7 @@ def main() -> None:
         while (frame := receive(asked)) is not None:
             try:
                 answer, *tables = rows_as_frames(make(heard(frame), rows), NO_ROWS)
-            except Exception as problem:
+            except Exception as problem:  # whatever it is, whoever asked raises it: this process only makes rows
                 problem.add_note(traceback.format_exc())
                 send(answers, _failed(problem))
                 continue
@@ -54,7 +54,7 @@ def main() -> None:
 def _failed(problem: Exception) -> bytes:
     try:
         return told(Answer("failed", problem=problem))
-    except Exception:
+    except Exception:  # not every exception can be sent; its text always can
         return told(Answer("failed", problem=RuntimeError("".join(traceback.format_exception(problem)))))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines import cli, story, terminal, words
 from pipelines.lineage import why
-from pipelines.schemas import JUDGEMENTS, LANES, REWARDS, TRAJECTORIES, VERDICTS
+from pipelines.schemas import JUDGEMENTS, LANES, REWARDS, TRAJECTORIES, VERDICTS, TableSpec
 from pipelines.trajectories import build
 from pipelines.workspace import Workspace
 from tests.deliver import call, deliver
@@ -21,8 +21,8 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal.console, "width", 300)
 
 
-def append(workspace: Workspace, spec: object, **row: object) -> None:
-    workspace.lake.append(spec.name, pa.Table.from_pylist([row], schema=spec.schema))  # type: ignore[attr-defined]
+def append(workspace: Workspace, spec: TableSpec, **row: object) -> None:
+    workspace.lake.append(spec.name, pa.Table.from_pylist([row], schema=spec.schema))
 
 
 def test_each_stage_is_told_in_words(lake: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
