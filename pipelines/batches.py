@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pipelines.batch_rows import SCHEMA, Member, RowRefusedError, sequences_of, table_of
 from pipelines.doors.lake import Snapshot
 from pipelines.errors import LakeConflictError
-from pipelines.groups import eligibility
+from pipelines.groups import alone, eligibility
 from pipelines.reports import Frozen
 from pipelines.rewards.score import settings_of, single_verdicts
 from pipelines.schemas import CONSUMED, LANES
@@ -212,14 +212,18 @@ def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, 
     counts = workspace.queries.run("batches/lane_counts", {"night": night}).to_pylist()
     if counts and not rewrite and workspace.queries.run("batches/later_nights", {"night": night}).num_rows:
         return counts
-    groups = workspace.config.groups
-    parameters = {**_parameters(workspace, night), "strict": groups.context == "strict", "window_days": groups.window_days}
+    parameters = _parameters(workspace, night)
 
     def compute(snapshot: Snapshot) -> pa.Table:
         eligible, trained = eligibility(workspace, night), _trained(workspace, night)
         refused = _refused(workspace, night, eligible, trained)
-        singles = single_verdicts(workspace, eligible)
-        tables = {"eligible": eligible, "trained": trained, "refused": refused, "singles": singles}
+        tables = {
+            "eligible": eligible,
+            "trained": trained,
+            "refused": refused,
+            "alone": alone(workspace, eligible),
+            "singles": single_verdicts(workspace, eligible),
+        }
         return workspace.queries.into(LANES.name, "batches/lanes", parameters, tables=tables)
 
     workspace.lake.replace_computed(LANES.name, [night], compute)

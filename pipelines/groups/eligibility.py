@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 
 from pipelines import chain
@@ -34,3 +36,18 @@ def eligibility(workspace: Workspace, night: str | None = None) -> pa.Table:
         "masked": groups.truncated == "masked",
     }
     return workspace.queries.run("groups/eligibility", parameters, tables={"versions": versions})
+
+
+def alone(workspace: Workspace, eligible: pa.Table) -> pa.Table:
+    """(trajectory_id, reason) of the attempts that are in no group, sorted by id; `eligible`: rows of `eligibility`."""
+    groups = workspace.config.groups
+    parameters = {"strict": groups.context == "strict", "window_days": groups.window_days}
+    return workspace.queries.run("groups/alone", parameters, tables={"eligible": eligible})
+
+
+def reach(workspace: Workspace, night: str | None = None) -> dict[str, int]:
+    """How many logged attempts reached a group (`grouped`), and how many did not, by reason; the most first."""
+    eligible = eligibility(workspace, night)
+    counts = Counter(alone(workspace, eligible).column("reason").to_pylist())
+    counts["grouped"] = eligible.num_rows - counts.total()
+    return dict(sorted(counts.items(), key=lambda entry: (entry[0] != "grouped", -entry[1], entry[0])))

@@ -1,7 +1,7 @@
 -- Where everything goes that no earlier night's batch consumed, with the first reason that holds.
 -- Provenance decides before rewards do; then the word is stage 3's own (reasons.ELIGIBLE_REASONS).
--- Handed in: eligible, trained, refused, singles (trajectory_id, passed: verdicts on attempts that are in no group).
--- Parameters: $night, $rubric_hash, $settings_key, $min_spread, $strict, $window_days.
+-- Handed in: eligible, trained, refused, alone (trajectory_id, reason) and singles (trajectory_id, passed) of those in no group.
+-- Parameters: $night, $rubric_hash, $settings_key, $min_spread.
 WITH in_force AS (
     SELECT
         trajectory_id,
@@ -41,14 +41,6 @@ attempts AS (
         eligible.trajectory_id,
         eligible.eligible_for,
         eligible.eligible_reason,
-        eligible.task_key,
-        eligible.context_key,
-        eligible.policy_family,
-        strftime(
-            DATE '1970-01-01'
-            + CAST(floor(date_diff('day', DATE '1970-01-01', CAST(eligible.day AS DATE)) / $window_days) * $window_days AS INTEGER),
-            '%Y-%m-%d'
-        ) AS "window",
         members.group_id,
         in_force.reward,
         coalesce(in_force.passed, singles.passed) AS passed,
@@ -71,32 +63,6 @@ attempts AS (
     LEFT JOIN consumed ON consumed.group_id = members.group_id
     LEFT JOIN groups.stale AS stale ON stale.group_id = members.group_id
     WHERE consumed.first_night IS NULL OR consumed.first_night >= $night
-),
-
--- attempts that could be siblings: per task, per context of it, per policy under that context
-contexts AS (
-    SELECT
-        task_key,
-        context_key,
-        policy_family,
-        count(*) AS num_attempts,
-        sum(count(*)) OVER (PARTITION BY task_key, context_key) AS num_in_context,
-        sum(count(*)) OVER (PARTITION BY task_key) AS num_of_task
-    FROM eligible
-    WHERE eligible_reason NOT IN ('harness_fault', 'evaluation_rollout', 'truncated')
-    GROUP BY task_key, context_key, policy_family
-),
-
--- what was sealed: a sibling that comes now is late
-sealed AS (
-    SELECT DISTINCT
-        members.task_key,
-        CASE WHEN $strict THEN members.context_key ELSE '' END AS context,
-        members.policy_family,
-        members."window"
-    FROM groups.groups AS members
-    ANTI JOIN groups.stale AS stale ON stale.group_id = members.group_id
-    WHERE members.role = 'member'
 ),
 
 grouped AS (
@@ -126,11 +92,7 @@ reasoned AS (
             WHEN attempts.eligible_for = 'sft' AND attempts.passed AND coalesce(grouped.some_pass, true) THEN 'lane_off'
             WHEN attempts.eligible_for = 'sft' AND NOT attempts.passed AND NOT coalesce(grouped.some_pass, true) THEN 'all_fail'
             WHEN attempts.eligible_for = 'sft' AND NOT attempts.passed THEN 'not_passed'
-            WHEN attempts.group_id IS NULL AND sealed.task_key IS NOT NULL THEN 'late'
-            WHEN attempts.group_id IS NULL AND contexts.num_attempts = 1 AND contexts.num_in_context > 1 THEN 'other_policy'
-            WHEN attempts.group_id IS NULL AND $strict AND contexts.num_in_context = 1 AND contexts.num_of_task > 1
-                THEN 'context_mismatch'
-            WHEN attempts.group_id IS NULL THEN 'no_siblings'
+            WHEN attempts.group_id IS NULL THEN coalesce(alone.reason, 'no_siblings')
             WHEN attempts.eligible_for = 'sft' THEN 'no_verdict'
             WHEN attempts.stale AND attempts.first_night IS NULL THEN 'stale_group'
             WHEN attempts.refused THEN 'row_refused'
@@ -146,17 +108,7 @@ reasoned AS (
         END AS lane_reason
     FROM attempts
     LEFT JOIN grouped ON grouped.group_id = attempts.group_id AND grouped.eligible_for = attempts.eligible_for
-    LEFT JOIN contexts
-        ON
-            contexts.task_key = attempts.task_key
-            AND contexts.context_key = attempts.context_key
-            AND contexts.policy_family = attempts.policy_family
-    LEFT JOIN sealed
-        ON
-            sealed.task_key = attempts.task_key
-            AND sealed.context = CASE WHEN $strict THEN attempts.context_key ELSE '' END
-            AND sealed.policy_family = attempts.policy_family
-            AND sealed."window" = attempts."window"
+    LEFT JOIN alone ON alone.trajectory_id = attempts.trajectory_id
     LEFT JOIN trained ON trained.trajectory_id = attempts.trajectory_id
 )
 
