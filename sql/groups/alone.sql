@@ -8,8 +8,11 @@ WITH placed AS (
         policy_family,
         group_id,
         CASE WHEN $strict THEN context_key ELSE '' END AS context,
-        eligible_reason IN ('evaluation_rollout', 'harness_fault', 'truncated') AS is_none,
-        eligible_reason,
+        CASE
+            WHEN purpose = 'evaluation' THEN 'evaluation_rollout'
+            WHEN fault IS NOT NULL THEN 'harness_fault'
+            WHEN masked THEN 'truncated'
+        END AS no_sibling,
         strftime(
             DATE '1970-01-01'
             + CAST(floor(date_diff('day', DATE '1970-01-01', CAST(day AS DATE)) / $window_days) * $window_days AS INTEGER),
@@ -28,7 +31,7 @@ siblings AS (
         sum(count(*)) OVER (PARTITION BY task_key, context_key) AS num_in_context,
         sum(count(*)) OVER (PARTITION BY task_key) AS num_of_task
     FROM placed
-    WHERE NOT is_none
+    WHERE no_sibling IS NULL
     GROUP BY task_key, context_key, policy_family
 ),
 
@@ -47,7 +50,7 @@ sealed AS (
 SELECT
     p.trajectory_id,
     CASE
-        WHEN p.is_none THEN p.eligible_reason
+        WHEN p.no_sibling IS NOT NULL THEN p.no_sibling
         WHEN c.task_key IS NOT NULL THEN 'late'
         WHEN n.num_attempts = 1 AND n.num_in_context > 1 THEN 'other_policy'
         WHEN $strict AND n.num_in_context = 1 AND n.num_of_task > 1 THEN 'context_mismatch'
