@@ -12,18 +12,20 @@ import os
 import shutil
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.batch_rows import SCHEMA, Member, RowRefusedError, sequences_of, table_of
 from pipelines.doors.lake import Snapshot
 from pipelines.errors import LakeConflictError
-from pipelines.groups import eligibility
+from pipelines.groups import eligibility, taken
 from pipelines.reports import Frozen
 from pipelines.rewards.score import settings_of
 from pipelines.schemas import CONSUMED, LANES
@@ -45,11 +47,13 @@ class _Draft:
     rows: pa.Table
     generations: dict[str, int]
     """By group: how many batches had consumed it when this was drawn up."""
+    names: dict[str, list[str]]
+    """By group: what the answers of its members in the batch are known by, whatever trajectory holds them later (I14)."""
     again: bool
 
 
 class _OvertakenError(Exception):
-    """Another freezer consumed one of the groups meanwhile."""
+    """Another freezer consumed one of the groups, or trained one of the answers, meanwhile."""
 
 
 def pending(workspace: Workspace) -> list[str]:
@@ -74,8 +78,8 @@ def freeze(workspace: Workspace, night: str, *, again: bool = False) -> Frozen:
 
     Killed anywhere and run again it gives the same batches; of two at once, one freezes and the other finds it done.
     """
+    frozen: list[_Draft] = []
     for _ in range(_MAX_TRIES):
-        frozen: list[_Draft] = []
         try:
             for draft in _drafts(workspace, night, again=again):
                 _write(workspace, night, draft)
@@ -99,14 +103,23 @@ def _parameters(workspace: Workspace, night: str) -> dict[str, Any]:
 def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
     if again and any(row["again"] and row["night"] == night for row in workspace.queries.run("batches/pending").to_pylist()):
         return []  # frozen again before, and not trained yet: asking twice is not asking for two
-    eligible, none = eligibility(workspace), pa.table({"trajectory_id": pa.array([], pa.string())})
-    drafts: list[_Draft] = []
+    tables = {
+        "eligible": eligibility(workspace),
+        "taken": taken(workspace, night),
+        "without": pa.table({"trajectory_id": pa.array([], pa.string())}),
+    }
+    drafts, spoken_for = list[_Draft](), set[str]()
     for lane in workspace.config.training.lanes:
         parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
-        rows = workspace.queries.run("batches/candidates", parameters, tables={"eligible": eligible, "without": none})
-        members = [
-            member for _, group in groupby(rows.to_pylist(), key=lambda row: row["group_id"]) for member in _members(list(group))
-        ]
+        rows = workspace.queries.run("batches/candidates", parameters, tables=tables).to_pylist()
+        names_of = {row["trajectory_id"]: row["names"] for row in rows}
+        members, names = list[Member](), dict[str, list[str]]()
+        for group_id, group in groupby(rows, key=lambda row: row["group_id"]):
+            found = _members(_apart(list(group), spoken_for))
+            if found:
+                members += found
+                names[group_id] = sorted({name for member in found for name in names_of[member.trajectory_id]})
+                spoken_for.update(names[group_id])
         if members:
             from pipelines.doors.engine import base_identity
 
@@ -116,8 +129,18 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
             )
             generations = {member.group_id: member.generation for member in members}
             batch_id = root_of(table.column("row_hash").to_pylist())
-            drafts.append(_Draft(batch_id, lane, table, generations, again))
+            drafts.append(_Draft(batch_id, lane, table, generations, names, again))
     return drafts
+
+
+def _apart(group: list[dict[str, Any]], spoken_for: set[str]) -> list[dict[str, Any]]:
+    """Those of one group whose answers no other trajectory trains tonight: one answer, told twice, trains once."""
+    known, kept = set(spoken_for), []
+    for row in group:
+        if known.isdisjoint(row["names"]):
+            kept.append(row)
+            known.update(row["names"])
+    return kept
 
 
 def _members(group: list[dict[str, Any]]) -> list[Member]:
@@ -178,7 +201,7 @@ def _write(workspace: Workspace, night: str, draft: _Draft) -> None:
 
 
 def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
-    """Claim the groups; False where another freezer did so with the same batch.
+    """Claim the groups and their answers in one commit; False where another freezer did so with the same batch.
 
     _OvertakenError where another batch claimed one of them since the draft was drawn up.
     """
@@ -186,13 +209,16 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
     group_ids = sorted(draft.generations)
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
-        held = snapshot.read(columns=["group_id", "batch_id"]).to_pylist()
+        held = snapshot.read(columns=["group_id", "batch_id", "names"])
         batches_of: dict[str, set[str]] = {}
-        for row in held:
+        for row in held.select(["group_id", "batch_id"]).to_pylist():
             batches_of.setdefault(row["group_id"], set()).add(row["batch_id"])
         if all(draft.batch_id in batches_of.get(group_id, ()) for group_id in group_ids):
             return None
         if any(len(batches_of.get(group_id, ())) != draft.generations[group_id] for group_id in group_ids):
+            raise _OvertakenError
+        # what trained under another group before the draft was no candidate
+        if _some_named(held.filter(pc.invert(pc.is_in(held["group_id"], pa.array(group_ids, pa.string())))), draft):
             raise _OvertakenError
         columns = {
             "group_id": group_ids,
@@ -201,10 +227,18 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
             "lane": [draft.lane] * len(group_ids),
             "again": [draft.again] * len(group_ids),
             "night": [night] * len(group_ids),
+            "names": [draft.names[group_id] for group_id in group_ids],
         }
         return pa.table(columns, schema=CONSUMED.schema)
 
     return workspace.lake.append_computed(CONSUMED.name, compute).num_rows > 0
+
+
+def _some_named(consumed: pa.Table, draft: _Draft) -> bool:
+    """Whether a row of batches/consumed names an answer of the draft."""
+    wanted = pa.array([name for names in draft.names.values() for name in names], pa.string())
+    found = pc.any(pc.is_in(pc.list_flatten(consumed["names"]), wanted))
+    return bool(found.as_py())
 
 
 def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, Any]]:
@@ -215,9 +249,9 @@ def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, 
     parameters = {**_parameters(workspace, night), "strict": workspace.config.groups.context == "strict"}
 
     def compute(snapshot: Snapshot) -> pa.Table:
-        eligible, trained = eligibility(workspace), _trained(workspace, night)
-        refused = _refused(workspace, night, eligible, trained)
-        tables = {"eligible": eligible, "trained": trained, "refused": refused}
+        trained = _trained(workspace, night)
+        tables = {"eligible": eligibility(workspace), "taken": taken(workspace, night), "trained": trained}
+        tables["refused"] = _refused(workspace, night, tables)
         return workspace.queries.into(LANES.name, "batches/lanes", parameters, tables=tables)
 
     workspace.lake.replace_computed(LANES.name, [night], compute)
@@ -237,14 +271,15 @@ def _trained(workspace: Workspace, night: str) -> pa.Table:
     return pa.Table.from_pylist(list(found.values()), schema=schema)
 
 
-def _refused(workspace: Workspace, night: str, eligible: pa.Table, trained: pa.Table) -> pa.Table:
+def _refused(workspace: Workspace, night: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Members that would train but for their tokens, which make no rows (I7)."""
+    without = tables["trained"].select(["trajectory_id"])
     refused: list[str] = []
     for lane in workspace.config.training.lanes:
         for again in (False, True):
             parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
-            tables = {"eligible": eligible, "without": trained.select(["trajectory_id"])}
-            for row in workspace.queries.run("batches/candidates", parameters, tables=tables).to_pylist():
+            found = workspace.queries.run("batches/candidates", parameters, tables={**tables, "without": without})
+            for row in found.to_pylist():
                 try:
                     sequences_of(row["calls"], row["num_sampled_tokens"])
                 except RowRefusedError:

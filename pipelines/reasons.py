@@ -60,7 +60,7 @@ ELIGIBLE_REASONS = (
 )
 LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of ELIGIBLE_REASONS
     "trained",  # in the batch of this night
-    "consumed",  # in a batch of an earlier night
+    "consumed",  # in a batch of an earlier night, or it holds an answer that trained there under another name (I14)
     "no_siblings",  # in no sealed group
     "context_mismatch",  # its task has other attempts, each under another prompt, tool schema or snapshot (I4)
     "stale_group",  # a replay changed or removed a member of its group

@@ -43,7 +43,7 @@ ELIGIBLE = {
 }
 LANE = ELIGIBLE | {
     "trained": "it is in the batch of that night",
-    "consumed": "a batch of an earlier night holds its group, and an attempt trains once",
+    "consumed": "a batch holds its group or one of its answers already, and an attempt trains once",
     "no_siblings": "no other attempt at its task that could be used stands beside it in a group",
     "context_mismatch": "its task has other attempts, each under another prompt, tool schema or snapshot",
     "stale_group": "a member of its group was changed or removed since the group was sealed",

@@ -17,6 +17,7 @@ from pipelines import chain
 from pipelines.doors.lake import Handle, Snapshot
 from pipelines.groups.eligibility import eligibility
 from pipelines.groups.splits import assign_splits
+from pipelines.groups.taken import taken
 from pipelines.reports import Overview, Sealed, WantedTasks
 from pipelines.schemas import GROUPS, SPLITS, STALE, TRAJECTORIES, WANTED
 from pipelines.workspace import Workspace
@@ -44,7 +45,7 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
         return workspace.queries.into(GROUPS.name, "groups/members", {"night": night}, tables={"cuts": cuts}, pinned=pinned)
 
     commit = workspace.lake.append_computed(GROUPS.name, compute)
-    waiting = workspace.queries.run("groups/waiting").column("num_waiting")[0].as_py()
+    waiting = workspace.queries.run("groups/waiting", tables={"taken": taken(workspace, night)}).column("num_waiting")[0].as_py()
     return Sealed(
         groups=num_groups,
         members=commit.num_rows,
@@ -132,7 +133,8 @@ def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, H
         "judged": judged,
         "night": night,
     }
-    cuts = workspace.queries.run("groups/cuts", parameters, tables={"depths": depths(workspace)}, pinned=pinned)
+    tables = {"depths": depths(workspace), "taken": taken(workspace, night, pinned=pinned)}
+    cuts = workspace.queries.run("groups/cuts", parameters, tables=tables, pinned=pinned)
     # ids are keyed hashes, which SQL cannot make
     stale = set(workspace.lake.read(STALE.name, ["group_id"]).column("group_id").to_pylist())
     ids = []

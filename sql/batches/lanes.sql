@@ -1,5 +1,6 @@
 -- Where everything goes that no earlier night's batch consumed, with the first reason that holds.
 -- Provenance decides before rewards do; then the word is stage 3's own (reasons.ELIGIBLE_REASONS).
+-- Handed in: eligible, trained, refused, taken (trajectory_id, group_id): what trained under another group counts as consumed.
 WITH in_force AS (
     SELECT
         trajectory_id,
@@ -34,6 +35,13 @@ memberships AS (
     ) = 1
 ),
 
+taken_elsewhere AS (
+    SELECT DISTINCT taken.trajectory_id
+    FROM taken
+    LEFT JOIN memberships AS members ON members.trajectory_id = taken.trajectory_id
+    WHERE taken.group_id IS DISTINCT FROM members.group_id
+),
+
 attempts AS (
     SELECT
         eligible.trajectory_id,
@@ -49,9 +57,10 @@ attempts AS (
         consumed.first_night,
         stale.group_id IS NOT NULL AS stale,
         refused.trajectory_id IS NOT NULL AS refused,
+        elsewhere.trajectory_id IS NOT NULL AS taken,
         coalesce(
             eligible.eligible_for = 'grpo' AND eligible.split = 'train' AND in_force.reward IS NOT NULL
-            AND refused.trajectory_id IS NULL,
+            AND refused.trajectory_id IS NULL AND elsewhere.trajectory_id IS NULL,
             false
         ) AS usable
     FROM eligible
@@ -59,6 +68,7 @@ attempts AS (
     LEFT JOIN in_force
         ON in_force.trajectory_id = members.trajectory_id AND in_force.group_id = members.group_id
     LEFT JOIN refused ON refused.trajectory_id = eligible.trajectory_id
+    LEFT JOIN taken_elsewhere AS elsewhere ON elsewhere.trajectory_id = eligible.trajectory_id
     LEFT JOIN consumed ON consumed.group_id = members.group_id
     LEFT JOIN groups.stale AS stale ON stale.group_id = members.group_id
     WHERE consumed.first_night IS NULL OR consumed.first_night >= $night
@@ -95,6 +105,7 @@ SELECT
     attempts.eligible_reason,
     CASE
         WHEN trained.trajectory_id IS NOT NULL THEN trained.lane
+        WHEN attempts.taken AND attempts.eligible_for NOT IN ('held_out', 'audit') THEN 'excluded'
         WHEN attempts.eligible_for IN ('held_out', 'audit', 'grpo_recomputed') THEN attempts.eligible_for
         WHEN attempts.eligible_for = 'sft' AND attempts.passed THEN 'sft'
         ELSE 'excluded'
@@ -103,6 +114,7 @@ SELECT
         WHEN trained.trajectory_id IS NOT NULL THEN 'trained'
         WHEN attempts.first_night > $night THEN 'consumed'
         WHEN attempts.eligible_for IN ('held_out', 'audit', 'excluded') THEN attempts.eligible_reason
+        WHEN attempts.taken THEN 'consumed'
         WHEN attempts.group_id IS NULL AND $strict AND contexts.num_attempts = 1 AND contexts.num_of_task > 1
             THEN 'context_mismatch'
         WHEN attempts.group_id IS NULL THEN 'no_siblings'

@@ -1,15 +1,18 @@
 -- Groups that can be sealed now, one row each: trajectories of one task, context, policy family, band of versions and
--- window that are in no sealed group, but for stale ones that no batch consumed, cut by sorted id. A full cut is sealed always, the rest of a window when the window
+-- window that are in no sealed group, but for stale ones that no batch consumed, and hold no answer that trained (I14), cut by
+-- sorted id. A full cut is sealed always, the rest of a window when the window
 -- is over, and any two or more when they are judged.
 -- Bands: versions on tonight's parent chain are cut into runs of max_policy_lag + 1 by their depth, so that no two members
 -- are further apart than the lag; a depth never changes, so late siblings find the same bands. Other versions stand alone.
--- Handed in: depths (policy_version, depth). Parameters: $size, $window_days, $max_policy_lag, $strict, $judged, $night.
+-- Handed in: depths (policy_version, depth), taken (trajectory_id). Parameters: $size, $window_days, $max_policy_lag, $strict, $judged, $night.
 WITH bound AS (
     SELECT g.trajectory_id
     FROM groups.groups AS g
     WHERE
         NOT EXISTS (SELECT 1 FROM groups.stale AS s WHERE s.group_id = g.group_id)
         OR EXISTS (SELECT 1 FROM batches.consumed AS c WHERE c.group_id = g.group_id)
+    UNION ALL
+    SELECT k.trajectory_id FROM taken AS k
 ),
 waiting AS (
     SELECT
