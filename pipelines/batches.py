@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -49,6 +49,8 @@ class _Draft:
     """By group: how many batches had consumed it when this was drawn up."""
     names: dict[str, list[str]]
     """By group: what the answers of its members in the batch are known by, whatever trajectory holds them later (I14)."""
+    shared_answers: dict[str, list[str]]
+    """The same of answers whose records other attempts share; by those groups that have some."""
     again: bool
 
 
@@ -112,14 +114,17 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
     for lane in workspace.config.training.lanes:
         parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
         rows = workspace.queries.run("batches/candidates", parameters, tables=tables).to_pylist()
-        names_of = {row["trajectory_id"]: row["names"] for row in rows}
-        members, names = list[Member](), dict[str, list[str]]()
+        members, names, shared = list[Member](), dict[str, list[str]](), dict[str, list[str]]()
         for group_id, group in groupby(rows, key=lambda row: row["group_id"]):
-            found = _members(_apart(list(group), spoken_for))
-            if found:
+            apart = _apart(list(group), spoken_for)
+            if found := _members(apart):
                 members += found
-                names[group_id] = sorted({name for member in found for name in names_of[member.trajectory_id]})
-                spoken_for.update(names[group_id])
+                ids = {member.trajectory_id for member in found}
+                trained = [row for row in apart if row["trajectory_id"] in ids]
+                names[group_id] = sorted({name for row in trained for name in row["names"]})
+                if of_shared := sorted({name for row in trained for name in row["shared_answers"] or ()}):
+                    shared[group_id] = of_shared
+                spoken_for.update(_names(trained))
         if members:
             from pipelines.doors.engine import base_identity
 
@@ -129,18 +134,23 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
             )
             generations = {member.group_id: member.generation for member in members}
             batch_id = root_of(table.column("row_hash").to_pylist())
-            drafts.append(_Draft(batch_id, lane, table, generations, names, again))
+            drafts.append(_Draft(batch_id, lane, table, generations, names, shared, again))
     return drafts
 
 
 def _apart(group: list[dict[str, Any]], spoken_for: set[str]) -> list[dict[str, Any]]:
     """Those of one group whose answers no other trajectory trains tonight: one answer, told twice, trains once."""
-    known, kept = set(spoken_for), []
+    known, kept = set[str](), list[dict[str, Any]]()
     for row in group:
-        if known.isdisjoint(row["names"]):
+        names = _names([row])
+        if known.isdisjoint(names) and spoken_for.isdisjoint(names):
             kept.append(row)
-            known.update(row["names"])
+            known |= names
     return kept
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {name for row in rows for name in (*row["names"], *(row["shared_answers"] or ()))}
 
 
 def _members(group: list[dict[str, Any]]) -> list[Member]:
@@ -209,7 +219,7 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
     group_ids = sorted(draft.generations)
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
-        held = snapshot.read(columns=["group_id", "batch_id", "names"])
+        held = snapshot.read(columns=["group_id", "batch_id", "names", "shared_answers"])
         batches_of: dict[str, set[str]] = {}
         for row in held.select(["group_id", "batch_id"]).to_pylist():
             batches_of.setdefault(row["group_id"], set()).add(row["batch_id"])
@@ -228,6 +238,7 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
             "again": [draft.again] * len(group_ids),
             "night": [night] * len(group_ids),
             "names": [draft.names[group_id] for group_id in group_ids],
+            "shared_answers": [draft.shared_answers.get(group_id) for group_id in group_ids],
         }
         return pa.table(columns, schema=CONSUMED.schema)
 
@@ -236,9 +247,11 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
 
 def _some_named(consumed: pa.Table, draft: _Draft) -> bool:
     """Whether a row of batches/consumed names an answer of the draft."""
-    wanted = pa.array([name for names in draft.names.values() for name in names], pa.string())
-    found = pc.any(pc.is_in(pc.list_flatten(consumed["names"]), wanted))
-    return bool(found.as_py())
+    wanted = pa.array(
+        [name for part in (draft.names, draft.shared_answers) for names in part.values() for name in names], pa.string()
+    )
+    found = (pc.any(pc.is_in(pc.list_flatten(consumed[column]), wanted)).as_py() for column in ("names", "shared_answers"))
+    return any(found)
 
 
 def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, Any]]:

@@ -303,7 +303,8 @@ CONSUMED = TableSpec(
         lane=pa.string(),
         again=pa.bool_(),  # frozen with --again from groups that were consumed before
         night=pa.string(),
-        names=_STRINGS,  # of the answers that trained: record ids, claims `<format>:<call_ids>`, shared_answers; null in rows from before they were kept
+        names=_STRINGS,  # of the answers that trained: record ids, and claims `<format>:<call_ids>`; null in rows from before they were kept
+        shared_answers=_STRINGS,  # and of those whose records several attempts share; null where there are none
     ),
     key=("group_id", "rubric_hash", "batch_id"),
     statistics=("group_id", "batch_id", "night"),

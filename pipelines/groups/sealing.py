@@ -33,19 +33,20 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     """
     splits = assign_splits(workspace, night)
     num_stale = _enter_stale(workspace)
-    num_groups = 0
+    num_groups, spent = 0, pa.table({})
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
-        nonlocal num_groups
+        nonlocal num_groups, spent
         pinned = {GROUPS.name: snapshot.handle, **_pinned(workspace, TRAJECTORIES.name)}
-        cuts = _cuts(workspace, night, judged=judged, pinned=pinned)
+        spent = taken(workspace, night, pinned=pinned)
+        cuts = _cuts(workspace, night, spent, judged=judged, pinned=pinned)
         num_groups = cuts.num_rows
         if not num_groups:
             return None
         return workspace.queries.into(GROUPS.name, "groups/members", {"night": night}, tables={"cuts": cuts}, pinned=pinned)
 
     commit = workspace.lake.append_computed(GROUPS.name, compute)
-    waiting = workspace.queries.run("groups/waiting", tables={"taken": taken(workspace, night)}).column("num_waiting")[0].as_py()
+    waiting = workspace.queries.run("groups/waiting", tables={"taken": spent}).column("num_waiting")[0].as_py()
     return Sealed(
         groups=num_groups,
         members=commit.num_rows,
@@ -67,7 +68,7 @@ def _enter_stale(workspace: Workspace) -> int:
 def overview(workspace: Workspace) -> Overview:
     """What the log is worth now: sealed groups and those that a night would seal, by logged outcome; lanes and reasons."""
     # windows that are over seal with the same members as judged ones, so any night gives the same groups here
-    cuts = _cuts(workspace, "1970-01-01", judged=True, pinned={})
+    cuts = _cuts(workspace, "1970-01-01", taken(workspace, "1970-01-01"), judged=True, pinned={})
     pass_at = round(workspace.config.rewards.pass_at * REWARD_UNIT)
     counts = workspace.queries.run("groups/overview", {"pass_at": pass_at}, tables={"cuts": cuts}).to_pylist()[0]
     lanes = eligibility(workspace)
@@ -122,7 +123,7 @@ def depths(workspace: Workspace) -> pa.Table:
     )
 
 
-def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, Handle]) -> pa.Table:
+def _cuts(workspace: Workspace, night: str, spent: pa.Table, *, judged: bool, pinned: dict[str, Handle]) -> pa.Table:
     """Groups that can be sealed: one row each, with group_id and its sorted trajectory_ids."""
     groups = workspace.config.groups
     parameters: dict[str, Any] = {
@@ -133,7 +134,7 @@ def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, H
         "judged": judged,
         "night": night,
     }
-    tables = {"depths": depths(workspace), "taken": taken(workspace, night, pinned=pinned)}
+    tables = {"depths": depths(workspace), "taken": spent}
     cuts = workspace.queries.run("groups/cuts", parameters, tables=tables, pinned=pinned)
     # ids are keyed hashes, which SQL cannot make
     stale = set(workspace.lake.read(STALE.name, ["group_id"]).column("group_id").to_pylist())

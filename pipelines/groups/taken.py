@@ -11,7 +11,7 @@ from pipelines.workspace import Workspace
 
 
 def taken(workspace: Workspace, night: str, *, pinned: Mapping[str, Handle] | None = None) -> pa.Table:
-    """Trajectories with an answer that a batch trained: (trajectory_id, group_id it trained in, night of the batch).
+    """Trajectories with an answer that a batch trained: (trajectory_id, group_id it trained in).
 
     Such a trajectory trains no more as a whole and is sealed no more, unless the group is its own and asked for again.
     Members of groups that were consumed on another night than `night` are left out: their ids say it.

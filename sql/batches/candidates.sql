@@ -1,6 +1,6 @@
 -- Who may train in a lane tonight: members with a reward in force, eligible for it, of groups with spread that no batch
 -- has consumed and no replay made stale; with $again, of the groups that this night's batches consumed. `names` are those of
--- the answers that would train (I14); of a record that several attempts share, shared_answers names what is this one's.
+-- the answers that would train (I14), but for those of records that several attempts share: `shared_answers`.
 -- Handed in: eligible; taken (trajectory_id, group_id): what trained under another group is no candidate, not even with $again;
 -- without (trajectory_id): not to be returned.
 WITH in_force AS (
@@ -65,14 +65,14 @@ SELECT
             attempts.record_ids,
             lambda r: NOT coalesce(list_contains(list_transform(attempts.shared_answers, lambda a: split_part(a, '+', 1)), r), false)
         ),
-        attempts.shared_answers,
         CASE WHEN attempts.shared_answers IS NULL THEN
             list_transform(
                 list_filter(attempts.call_ids, lambda c: NOT list_contains(coalesce(attempts.copied_call_ids, []), c)),
                 lambda c: attempts.format || ':' || c
             )
         END
-    )) AS names
+    )) AS names,
+    attempts.shared_answers
 FROM usable
 INNER JOIN trajectories.trajectories AS attempts ON attempts.trajectory_id = usable.trajectory_id
 ANTI JOIN without ON without.trajectory_id = usable.trajectory_id

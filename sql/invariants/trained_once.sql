@@ -14,7 +14,7 @@ twice AS (
 ),
 
 names AS (
-    SELECT consumed.group_id, consumed.batch_id, unnest(consumed.names) AS name
+    SELECT consumed.group_id, consumed.batch_id, unnest(list_concat(consumed.names, consumed.shared_answers)) AS name
     FROM batches.consumed AS consumed
     ANTI JOIN again ON again.batch_id = consumed.batch_id
 ),
