@@ -3,7 +3,8 @@
 Stage 5: freezes the rewarded groups that no batch has consumed into one batch per lane, and says of every trajectory
 where it went and why. The order of the writes is what survives a kill: rows, manifest, the folder renamed into place
 (named by its content, so that writing it twice is harmless), then consumption, then lanes. A batch counts from its rows
-in batches/consumed on: a folder without them was never used, and the same groups freeze into it again.
+in batches/consumed on: a folder without them was never used, and the same groups freeze into it again. These rows also name
+the answers that trained, so that none trains again under another trajectory's id (groups/taken.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pipelines.batch_rows import SCHEMA, Member, RowRefusedError, sequences_of, table_of
@@ -51,6 +52,8 @@ class _Draft:
     """By group: what the answers of its members in the batch are known by, whatever trajectory holds them later (I14)."""
     shared_answers: dict[str, list[str]]
     """The same of answers whose records other attempts share; by those groups that have some."""
+    drawn_at: int | None
+    """Version of batches/consumed that it was drawn up on, None where there was no such table."""
     again: bool
 
 
@@ -105,6 +108,7 @@ def _parameters(workspace: Workspace, night: str) -> dict[str, Any]:
 def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
     if again and any(row["again"] and row["night"] == night for row in workspace.queries.run("batches/pending").to_pylist()):
         return []  # frozen again before, and not trained yet: asking twice is not asking for two
+    drawn_at = workspace.lake.version(CONSUMED.name)
     tables = {
         "eligible": eligibility(workspace),
         "taken": taken(workspace, night),
@@ -134,7 +138,7 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
             )
             generations = {member.group_id: member.generation for member in members}
             batch_id = root_of(table.column("row_hash").to_pylist())
-            drafts.append(_Draft(batch_id, lane, table, generations, names, shared, again))
+            drafts.append(_Draft(batch_id, lane, table, generations, names, shared, drawn_at, again))
     return drafts
 
 
@@ -219,16 +223,15 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
     group_ids = sorted(draft.generations)
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
-        held = snapshot.read(columns=["group_id", "batch_id", "names", "shared_answers"])
+        held = snapshot.read(columns=["group_id", "batch_id"]).to_pylist()
         batches_of: dict[str, set[str]] = {}
-        for row in held.select(["group_id", "batch_id"]).to_pylist():
+        for row in held:
             batches_of.setdefault(row["group_id"], set()).add(row["batch_id"])
         if all(draft.batch_id in batches_of.get(group_id, ()) for group_id in group_ids):
             return None
         if any(len(batches_of.get(group_id, ())) != draft.generations[group_id] for group_id in group_ids):
             raise _OvertakenError
-        # what trained under another group before the draft was no candidate
-        if _some_named(held.filter(pc.invert(pc.is_in(held["group_id"], pa.array(group_ids, pa.string())))), draft):
+        if snapshot.handle.version() != draft.drawn_at and _named(snapshot, draft):
             raise _OvertakenError
         columns = {
             "group_id": group_ids,
@@ -245,13 +248,15 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
     return workspace.lake.append_computed(CONSUMED.name, compute).num_rows > 0
 
 
-def _some_named(consumed: pa.Table, draft: _Draft) -> bool:
-    """Whether a row of batches/consumed names an answer of the draft."""
-    wanted = pa.array(
-        [name for part in (draft.names, draft.shared_answers) for names in part.values() for name in names], pa.string()
-    )
-    found = (pc.any(pc.is_in(pc.list_flatten(consumed[column]), wanted)).as_py() for column in ("names", "shared_answers"))
-    return any(found)
+def _named(snapshot: Snapshot, draft: _Draft) -> bool:
+    """Whether another group trained an answer of the draft; what had done so before it was drawn up was no candidate."""
+    others = snapshot.read(columns=["names", "shared_answers"], filter=~ds.field("group_id").isin(sorted(draft.generations)))
+    for column, held in (("names", draft.names), ("shared_answers", draft.shared_answers)):
+        wanted = {name for names in held.values() for name in names}
+        for chunk in others.column(column).chunks:
+            if not wanted.isdisjoint(chunk.flatten().to_pylist()):
+                return True
+    return False
 
 
 def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, Any]]:

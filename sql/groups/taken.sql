@@ -3,7 +3,8 @@
 -- own the answers. Answers are known by their records (also older states and copies that one stands for), by claims on them
 -- that no other owns, and where several attempts share a record by `shared_answers`.
 -- Where such an answer trained and nobody holds it any more, its record was read otherwise then: all of it is taken.
--- Batches that an older nightshift consumed have no names: those of the members as they are now stand in for them.
+-- Batches that an older nightshift consumed have no names: those of the members as they are now stand in for them, with
+-- all claims, since nobody knows which of them they owned then.
 -- No rows for members of groups that another night than $night consumed: their ids say enough. Parameter: $night.
 WITH members AS (
     SELECT g.trajectory_id, g."role", c.group_id, c.night, c.names IS NULL AS unnamed
@@ -49,9 +50,11 @@ shared AS (
 trained AS NOT MATERIALIZED (
     SELECT c.group_id, unnest(list_concat(c.names, c.shared_answers)) AS name FROM batches.consumed AS c
     UNION ALL
-    SELECT o.group_id, unnest(a.names) AS name
+    SELECT
+        o.group_id,
+        unnest(list_concat(t.record_ids, t.shared_answers, list_transform(t.call_ids, lambda c: t.format || ':' || c))) AS name
     FROM older AS o
-    INNER JOIN attempts AS a ON a.trajectory_id = o.trajectory_id
+    INNER JOIN trajectories.trajectories AS t ON t.trajectory_id = o.trajectory_id
     UNION ALL
     SELECT s.group_id, split_part(s.name, '+', 1) AS name
     FROM shared AS s
