@@ -60,7 +60,10 @@ def held_out_stays_out(workspace: Workspace) -> Finding:
 
 
 def trained_once(workspace: Workspace) -> Finding:
-    """I14: a trajectory is in one batch, apart from batches that were frozen again on purpose."""
+    """I14: a trajectory is in one batch, and so is each answer, apart from batches that were frozen again on purpose.
+
+    Trajectories are named by their id, answers as `<name>: <groups that trained it>`.
+    """
     return _ask_of_batches(workspace, "I14", "trained_once")
 
 

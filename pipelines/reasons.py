@@ -68,7 +68,7 @@ ELIGIBLE_REASONS = (
 )
 LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of ELIGIBLE_REASONS
     "trained",  # in the batch of this night
-    "consumed",  # in a batch of an earlier night
+    "consumed",  # in a batch of an earlier night, or it holds an answer that trained there under another name (I14)
     "no_siblings",  # in no sealed group
     "late",  # its siblings were sealed before it came, and no other came with it
     "other_policy",  # its siblings are other policies' attempts, or too distant versions of its own

@@ -131,6 +131,7 @@ TRAJECTORIES = TableSpec(
         call_ids=_STRINGS,  # ids by which copies of its answers are known (landing/copied.py), its own and others'
         copied_call_ids=_STRINGS,  # those of answers that another attempt owns: context here, sampled there
         copied_from=_STRINGS,  # and that attempt, one for each of them
+        shared_answers=_STRINGS,  # names of its answers (landing/shared_answers.py); null where it shares no record with another attempt
     ),
     key=("trajectory_id",),
     statistics=("trajectory_id", "bundle_key", "task_key", "context_key", "content_id", "day"),
@@ -304,6 +305,8 @@ CONSUMED = TableSpec(
         lane=pa.string(),
         again=pa.bool_(),  # frozen with --again from groups that were consumed before
         night=pa.string(),
+        names=_STRINGS,  # of the answers that trained: record ids, and claims `<format>:<call_ids>`; null in rows from before they were kept
+        shared_answers=_STRINGS,  # and of those whose records several attempts share; null where there are none
     ),
     key=("group_id", "rubric_hash", "batch_id"),
     statistics=("group_id", "batch_id", "night"),

@@ -24,6 +24,7 @@ from pipelines.ids import canonical_json
 from pipelines.landing import redacted_anew, registry
 from pipelines.landing.copied import claims_of, without_copied
 from pipelines.landing.format import Attempt, Bundle, StoredRecord, asked, units
+from pipelines.landing.shared_answers import shared_answers
 from pipelines.landing.sources import settings_of
 from pipelines.landing.spelling import turn_id, with_identities
 from pipelines.reports import Built
@@ -291,16 +292,20 @@ class _Read:
     def rows(self, owners: Mapping[str, Mapping[str, str]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Rows of trajectories and of duplicates that the records are; `owners` of answers that other bundles own."""
         copies = Counter(record["stands"] for record in self.records)
-        trajectories = []
+        trajectories, own = [], list[Attempt]()
         for attempt, claims in zip(self.bundle.attempts, self.claims, strict=True):
             foreign = owners.get(self._trajectory_id(attempt.ref), {})
             left, parent = without_copied(attempt, claims, foreign)
+            own.append(left)
             row = self._row(left, copies)
             if parent is not None:
                 row["parent_trajectory_id"] = parent
             copied = sorted(foreign)
             told = {"call_ids": claims.ids, "copied_call_ids": copied, "copied_from": [foreign[found] for found in copied]}
             trajectories.append(row | told)
+        own_claims = [[found for found in row["call_ids"] if found not in row["copied_call_ids"]] for row in trajectories]
+        for row, names in zip(trajectories, shared_answers(self.identity, self.format.name, own, own_claims), strict=True):
+            row["shared_answers"] = names
         by_record = {record_id: row for row in trajectories for record_id in row["record_ids"]}
         by_ref = {attempt.ref: row for attempt, row in zip(self.bundle.attempts, trajectories, strict=True)}
         duplicates = []

@@ -47,7 +47,7 @@ ELIGIBLE = {
 }
 LANE = ELIGIBLE | {
     "trained": "it is in the batch of that night",
-    "consumed": "a batch of an earlier night holds its group, and an attempt trains once",
+    "consumed": "a batch holds its group or one of its answers already, and an attempt trains once",
     "no_siblings": "no other attempt at its task that could be used stands beside it in a group",
     "late": "its siblings were sealed before it came, and no other came with it",
     "other_policy": "the other attempts at its task are of other policies, or of versions too far from its own",

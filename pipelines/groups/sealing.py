@@ -17,6 +17,7 @@ from pipelines import chain
 from pipelines.doors.lake import Handle, Snapshot
 from pipelines.groups.eligibility import eligibility
 from pipelines.groups.splits import assign_splits
+from pipelines.groups.taken import taken
 from pipelines.reports import Overview, Sealed, WantedTasks
 from pipelines.schemas import GROUPS, SPLITS, STALE, TRAJECTORIES, WANTED
 from pipelines.workspace import Workspace
@@ -35,12 +36,13 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     """
     splits = assign_splits(workspace, night)
     num_stale = _enter_stale(workspace)
-    num_groups = 0
+    num_groups, spent = 0, pa.table({})
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
-        nonlocal num_groups
+        nonlocal num_groups, spent
         pinned = {GROUPS.name: snapshot.handle, **_pinned(workspace, TRAJECTORIES.name)}
-        cuts = _cuts(workspace, night, judged=judged, pinned=pinned)
+        spent = taken(workspace, night, pinned=pinned)
+        cuts = _cuts(workspace, night, spent, judged=judged, pinned=pinned)
         num_groups = cuts.num_rows
         if not num_groups:
             return None
@@ -48,7 +50,7 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
 
     commit = workspace.lake.append_computed(GROUPS.name, compute)
     masked = {"masked": workspace.config.groups.truncated == "masked"}
-    waiting = workspace.queries.run("groups/waiting", masked).column("num_waiting")[0].as_py()
+    waiting = workspace.queries.run("groups/waiting", masked, tables={"taken": spent}).column("num_waiting")[0].as_py()
     return Sealed(
         groups=num_groups,
         members=commit.num_rows,
@@ -69,7 +71,7 @@ def _enter_stale(workspace: Workspace) -> int:
 
 def overview(workspace: Workspace) -> Overview:
     """What the log is worth now: sealed groups and those that a night would seal, by logged outcome; lanes and reasons."""
-    cuts = _cuts(workspace, _WHEN_ALL_IS_OVER, judged=True, pinned={})
+    cuts = _cuts(workspace, _WHEN_ALL_IS_OVER, taken(workspace, _WHEN_ALL_IS_OVER), judged=True, pinned={})
     pass_at = round(workspace.config.rewards.pass_at * REWARD_UNIT)
     counts = workspace.queries.run("groups/overview", {"pass_at": pass_at}, tables={"cuts": cuts}).to_pylist()[0]
     lanes = eligibility(workspace)
@@ -124,7 +126,7 @@ def depths(workspace: Workspace) -> pa.Table:
     )
 
 
-def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, Handle]) -> pa.Table:
+def _cuts(workspace: Workspace, night: str, spent: pa.Table, *, judged: bool, pinned: dict[str, Handle]) -> pa.Table:
     """Groups that can be sealed: one row each, with group_id and its sorted trajectory_ids."""
     groups, rewards = workspace.config.groups, workspace.config.rewards
     kinds = set() if rewards.rule == "judge_only" else {verifier.kind for verifier in rewards.verifiers}
@@ -140,7 +142,8 @@ def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, H
         "verified": bool(kinds - {"logged_outcome"}),
         "night": night,
     }
-    cuts = workspace.queries.run("groups/cuts", parameters, tables={"depths": depths(workspace)}, pinned=pinned)
+    tables = {"depths": depths(workspace), "taken": spent}
+    cuts = workspace.queries.run("groups/cuts", parameters, tables=tables, pinned=pinned)
     # ids are keyed hashes, which SQL cannot make
     stale = set(workspace.lake.read(STALE.name, ["group_id"]).column("group_id").to_pylist())
     ids = []
