@@ -1,5 +1,6 @@
 -- Groups worth a judge's time, the best first: asked before by this judge (its reply may be stored), then mixed ones, where
--- its order can be held against the tests. Consumed groups train nothing any more; identical siblings have no order.
+-- its order can be held against the tests. Consumed groups train nothing any more; identical siblings have no order, with or
+-- without an anchor beside them.
 WITH asked AS (
     SELECT DISTINCT group_id
     FROM rewards.judgements
@@ -15,5 +16,5 @@ LEFT JOIN asked ON asked.group_id = awaiting.group_id
 ANTI JOIN batches.consumed AS consumed ON consumed.group_id = awaiting.group_id
 WHERE NOT awaiting.fault
 GROUP BY awaiting.group_id
-HAVING count(DISTINCT awaiting.content_id) > 1
+HAVING count(DISTINCT awaiting.content_id) FILTER (WHERE awaiting.role = 'member') > 1
 ORDER BY asked_before DESC, mixed DESC, awaiting.group_id
