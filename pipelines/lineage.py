@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from pipelines import chain
 from pipelines.errors import LakeError, UnknownReferenceError
-from pipelines.groups import eligibility
+from pipelines.groups import alone, eligibility
 from pipelines.log_lines import pieces_at
 from pipelines.references import whole_id
 from pipelines.schemas import (
@@ -114,12 +114,15 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     """The whole story of one trajectory through all tables; `ref` is its id or the beginning of it, or `<file>:<line>` of
     one of its records.
 
-    Keys: `trajectory` (without its turns), `sources`, `duplicates`, `split`, `eligible_for`, `eligible_reason`, `group`
-    (with `siblings` and `anchors`), `anchor_of` (groups beside which it stands and in which it counts nothing), `verdicts`, `rewards`, `judgements`, `lanes`, `batches`, `checkpoints`.
+    Keys: `trajectory` (without its turns), `sources`, `duplicates`, `split`, `eligible_for`, `eligible_reason`, `alone`, `group`
+    (with `siblings` and `anchors`), `anchor_of` (groups beside which it stands and in which it counts nothing), `verdicts`,
+    `rewards`, `judgements`, `lanes`, `batches`, `checkpoints`.
     """
     trajectory_id = _whole(workspace, ref) if ref.startswith("trj_") else _trajectory_at(workspace, ref)
     row = _trajectory(workspace, trajectory_id)
-    lanes = eligibility(workspace).filter(pc.field("trajectory_id") == trajectory_id).to_pylist()[0]
+    eligible = eligibility(workspace)
+    lanes = eligible.filter(pc.field("trajectory_id") == trajectory_id).to_pylist()[0]
+    lonely = alone(workspace, eligible).filter(pc.field("trajectory_id") == trajectory_id).to_pylist()
     group_id = lanes["group_id"]
     held = [] if group_id is None else _rows(workspace, GROUPS.name, group_id=group_id)
     siblings = [row["trajectory_id"] for row in held if row["role"] == "member" and row["trajectory_id"] != trajectory_id]
@@ -136,6 +139,7 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
         "split": splits[0]["split"] if splits else None,
         "eligible_for": lanes["eligible_for"],
         "eligible_reason": lanes["eligible_reason"],
+        "alone": lonely[0]["reason"] if lonely else None,
         "group": group and {**group, "siblings": siblings, "anchors": anchors},
         "anchor_of": [row["group_id"] for row in _rows(workspace, GROUPS.name, trajectory_id=trajectory_id, role="anchor")],
         "verdicts": _rows(workspace, VERDICTS.name, trajectory_id=trajectory_id),

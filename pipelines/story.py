@@ -132,10 +132,8 @@ def _task(content: dict[str, Any]) -> Stage:
 
 
 def _group(content: dict[str, Any]) -> Stage:
-    group, shown = (
-        content["group"],
-        [f"The anchor of group {group_id}: shown there, counted nowhere." for group_id in content["anchor_of"]],
-    )
+    group = content["group"]
+    shown = [f"The anchor of group {group_id}: shown there, counted nowhere." for group_id in content["anchor_of"]]
     if group is None:
         return "group", "groups.groups", [f"In no group: {_why_no_group(content)}.", *shown]
     siblings = group["siblings"]
@@ -152,14 +150,10 @@ def _group(content: dict[str, Any]) -> Stage:
 
 
 def _why_no_group(content: dict[str, Any]) -> str:
-    row, lanes = content["trajectory"], content["lanes"]
-    if row["purpose"] == "evaluation":
-        return "what was run for an evaluation is compared with nothing"
-    if row["fault"]:
-        return "a harness fault is no attempt to compare"
-    if lanes and lanes[-1]["lane_reason"] in words.WANTED:
-        return words.LANE[lanes[-1]["lane_reason"]]
-    return "it waits for a sibling, an attempt at the same task under the same context; a night seals those that are there"
+    reason = content["alone"]
+    if reason == "no_siblings":
+        return "it waits for siblings, attempts at the same task under the same context; a night seals those that can teach something"
+    return words.said(words.LANE, reason)
 
 
 def _rewards(content: dict[str, Any]) -> Stage:

@@ -53,7 +53,7 @@ attempts AS (
         -- a list of what may be, so that whatever else keeps an attempt out of training keeps its task out of here
         AND (
             e.eligible_for IN ('grpo', 'grpo_recomputed', 'sft')
-            OR e.eligible_reason IN ('unknown_policy_version', 'off_line', 'stale')
+            OR e.eligible_reason IN ('unknown_policy_version', 'off_line', 'stale', 'too_old')
         )
 ),
 tasks AS (

@@ -27,6 +27,7 @@ JUDGED = """
 [judge]
 model = "openai/judge-1"
 """
+FAILED = [Logged("poor", 0.0), Logged("bad", 0.0), Logged("worse", 0.0), Logged("worst", 0.0)]
 MIXED = [Logged("good", 1.0), Logged("bad", 0.0), Logged("fine", 1.0)]
 
 
@@ -81,13 +82,18 @@ def nobody() -> Iterator[Ask]:
 def test_why_some_get_no_reward(workspace: Workspace) -> None:
     ids = seal_groups(
         workspace,
-        {"some": [Logged("a", 1.0), Logged("b"), Logged("c", None, fault="timeout")], "none": [Logged("a"), Logged("b")]},
+        {
+            "some": [Logged("a", 1.0), Logged("b"), Logged("c", None, fault="timeout")],
+            "none": [Logged(a) for a in "abcd"],
+            "few": [Logged(a) for a in "abc"],
+        },
     )
     report = score(workspace, NIGHT, door=nobody())
     rows = rewards(workspace)
     assert [rows[i]["reason"] for i in ids["some"]] == [None, "no_verdict", "harness_fault"]
-    assert [rows[i]["reason"] for i in ids["none"]] == ["judge_failed", "judge_failed"]
-    assert report.reasons == {"harness_fault": 1, "judge_failed": 2, "no_verdict": 1}
+    assert [rows[i]["reason"] for i in ids["none"]] == ["judge_failed"] * 4
+    assert [rows[i]["reason"] for i in ids["few"]] == ["too_few"] * 3
+    assert report.reasons == {"harness_fault": 1, "judge_failed": 4, "no_verdict": 1, "too_few": 3}
     assert all((row["reward"] is None) == (row["reason"] is not None) for row in rows.values())
 
 
@@ -148,7 +154,7 @@ def test_of_several_verifiers_the_minimum_counts_and_siblings_measured_different
 
 def test_an_uncalibrated_judge_is_stored_and_reported_and_changes_no_reward(tmp_path: Path) -> None:
     workspace, asked = make_workspace(tmp_path, JUDGED), []
-    ids = seal_groups(workspace, {"mixed": MIXED, "pass": [Logged("good", 1.0), Logged("bad", 1.0)]})
+    ids = seal_groups(workspace, {"mixed": MIXED, "pass": [Logged(answer, 1.0) for answer in ("good", "bad", "bad", "bad")]})
     judge = score_by(lambda text: 0.75 if "good" in text else 0.25)
     report = score(workspace, NIGHT, door=asking(judge, asked))
     assert (report.judged, report.judge_failures, report.judge_requests, report.judge_cost_usd) == (2, 0, 2, 1.0)
@@ -156,7 +162,7 @@ def test_an_uncalibrated_judge_is_stored_and_reported_and_changes_no_reward(tmp_
     assert (report.agreement, report.agreement_pairs) == (0.75, 2)
     rows = rewards(workspace)
     assert [rows[i]["ruler_score"] for i in ids["mixed"]] == [750_000, 250_000, 250_000]
-    assert [rows[i]["reward"] for i in ids["mixed"] + ids["pass"]] == [1_000_000, 0, 1_000_000, 1_000_000, 1_000_000]
+    assert [rows[i]["reward"] for i in ids["mixed"] + ids["pass"]] == [1_000_000, 0, 1_000_000, *[1_000_000] * 4]
     for row in workspace.lake.read(JUDGEMENTS.name).to_pylist():
         assert (row["status"], row["attempt"], row["night"], row["judge"]) == ("ok", 1, NIGHT, "openai/judge-1")
         assert sorted(t for shown in json.loads(row["presented"]).values() for t in shown) == sorted(json.loads(row["scores"]))
@@ -184,16 +190,16 @@ def test_replies_that_cannot_be_used_are_stored_named_and_asked_again(tmp_path: 
 
 def test_a_group_whose_attempts_are_used_up_is_left_and_its_tests_stand(tmp_path: Path) -> None:
     workspace, asked = make_workspace(tmp_path, JUDGED), []
-    ids = seal_groups(workspace, {"mixed": MIXED, "untested": [Logged("a"), Logged("b")]})
+    ids = seal_groups(workspace, {"mixed": MIXED, "untested": [Logged(answer) for answer in "abcd"]})
     report = score(workspace, NIGHT, door=asking(lambda body: (200, ":"), asked))
     assert (report.judged, report.judge_failures, report.judge_requests) == (0, 2, 6)
     rows = rewards(workspace)
     assert [rows[i]["reward"] for i in ids["mixed"]] == [1_000_000, 0, 1_000_000]
-    assert [rows[i]["reason"] for i in ids["untested"]] == ["judge_failed", "judge_failed"]
+    assert [rows[i]["reason"] for i in ids["untested"]] == ["judge_failed"] * 4
     # not again tonight; on another night the group that has nothing but the judge is asked about once more
     assert score(workspace, NIGHT, door=asking(lambda body: (200, ":"), asked)).judge_requests == 0
     later = score(workspace, "2026-11-21", door=asking(score_by(lambda text: 0.5), asked))
-    assert (later.judged, later.judge_requests, later.reasons) == (1, 1, {"no_score": 2})
+    assert (later.judged, later.judge_requests, later.reasons) == (1, 1, {"no_score": 4})
     assert max(row["attempt"] for row in workspace.lake.read(JUDGEMENTS.name).to_pylist()) == 4
 
 
@@ -229,13 +235,13 @@ def test_an_anchor_is_shown_and_reported_and_counts_nowhere(tmp_path: Path) -> N
     workspace, asked = make_workspace(tmp_path, JUDGED), []
     anchor = Logged("better", 1.0, policy_version=None, role="anchor")
     tasks: dict[str, Sequence[Logged]] = {
-        "fail": [Logged("poor", 0.0), Logged("bad", 0.0), anchor],
-        "same": [Logged("a", 1.0), Logged("a", 1.0), anchor],
-        "fault": [Logged("poor", 0.0), Logged("bad", 0.0), Logged("broke", policy_version=None, role="anchor", fault="timeout")],
+        "fail": [*FAILED, anchor],
+        "same": [*[Logged("a", 1.0)] * 4, anchor],
+        "fault": [*FAILED, Logged("broke", policy_version=None, role="anchor", fault="timeout")],
     }
     ids = seal_groups(workspace, tasks)
     plain = make_workspace(tmp_path / "plain", JUDGED)
-    seal_groups(plain, {task: attempts[:2] for task, attempts in tasks.items()})
+    seal_groups(plain, {task: attempts[:4] for task, attempts in tasks.items()})
     by_text = score_by(lambda text: 0.9 if "better" in text else 0.5 if "bad" in text else 0.1)
     report, without = (score(found, NIGHT, door=asking(by_text, asked)) for found in (workspace, plain))
     for name in (
@@ -243,38 +249,33 @@ def test_an_anchor_is_shown_and_reported_and_counts_nowhere(tmp_path: Path) -> N
         "groups_mixed",
         "groups_all_pass",
         "groups_all_fail",
-        "verdicts",
         "judged",
         "mean_reward",
         "pass_rate",
     ):
         assert getattr(report, name) == getattr(without, name)
     assert (report.groups_all_fail, report.judged, report.agreement_pairs) == (2, 2, 0)  # identical ones beside it have no order
-    anchors = {ids[task][2] for task in tasks}
-    assert anchors.isdisjoint(rewards(workspace)) and anchors.isdisjoint(
-        row["trajectory_id"] for row in workspace.lake.read(VERDICTS.name).to_pylist()
-    )
+    anchors = {ids[task][4] for task in tasks}
+    assert anchors.isdisjoint(rewards(workspace))
     assert {row["reward"] for row in rewards(workspace).values()} == {0, 1_000_000}
     shown = {row["trajectory_id"]: row["ruler_score"] for row in rewards(workspace).values()}
     assert [shown[i] for i in ids["fail"][:2]] == [100_000, 500_000]
     judged = [json.loads(row["scores"]) for row in workspace.lake.read(JUDGEMENTS.name).to_pylist()]
-    assert {ids["fail"][2]: 900_000}.items() <= next(scores for scores in judged if ids["fail"][0] in scores).items()
-    assert ids["fault"][2] not in next(scores for scores in judged if ids["fault"][0] in scores)
+    assert {ids["fail"][4]: 900_000}.items() <= next(scores for scores in judged if ids["fail"][0] in scores).items()
+    assert ids["fault"][4] not in next(scores for scores in judged if ids["fault"][0] in scores)
 
 
 def test_an_anchor_that_became_another_attempt_is_shown_no_more(tmp_path: Path) -> None:
     workspace, asked = make_workspace(tmp_path, JUDGED), []
-    ids = seal_groups(
-        workspace, {"t": [Logged("poor", 0.0), Logged("bad", 0.0), Logged("other", policy_version=None, role="anchor")]}
-    )
+    ids = seal_groups(workspace, {"t": [*FAILED, Logged("other", policy_version=None, role="anchor")]})
     changed = workspace.lake.read(TRAJECTORIES.name).to_pylist()
     for row in changed:
-        row["content_id"] = "con_another" if row["trajectory_id"] == ids["t"][2] else row["content_id"]
+        row["content_id"] = "con_another" if row["trajectory_id"] == ids["t"][4] else row["content_id"]
     table = pa.Table.from_pylist(changed, schema=TRAJECTORIES.schema)
     workspace.lake.replace_computed(TRAJECTORIES.name, sorted({row["day"] for row in changed}), lambda _: table)
     assert score(workspace, NIGHT, door=asking(score_by(lambda text: 0.5), asked)).judge_requests == 1
     (row,) = workspace.lake.read(JUDGEMENTS.name).to_pylist()
-    assert sorted(json.loads(row["scores"])) == sorted(ids["t"][:2])
+    assert sorted(json.loads(row["scores"])) == sorted(ids["t"][:4])
 
 
 def test_stored_judgements_are_the_cache(tmp_path: Path) -> None:
