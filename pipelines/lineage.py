@@ -66,7 +66,7 @@ def backward(workspace: Workspace, ref: str) -> dict[str, Any]:
         found = _edges(workspace, [(None, ref)])
         return {**_made_from(ref, found), "checkpoints": _learned(workspace, [ref])}
     if kind == "grp":
-        members = sorted(row["trajectory_id"] for row in _rows(workspace, GROUPS.name, group_id=ref))
+        members = sorted(row["trajectory_id"] for row in _rows(workspace, GROUPS.name, group_id=ref, role="member"))
         if not members:
             raise _unknown(ref)
         return _before_training(workspace, ref, members, [ref])
@@ -115,7 +115,8 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     one of its records.
 
     Keys: `trajectory` (without its turns), `sources`, `duplicates`, `split`, `eligible_for`, `eligible_reason`, `alone`, `group`
-    (with `siblings`), `verdicts`, `rewards`, `judgements`, `lanes`, `batches`, `checkpoints`.
+    (with `siblings` and `anchors`), `anchor_of` (groups beside which it stands and in which it counts nothing), `verdicts`,
+    `rewards`, `judgements`, `lanes`, `batches`, `checkpoints`.
     """
     trajectory_id = _whole(workspace, ref) if ref.startswith("trj_") else _trajectory_at(workspace, ref)
     row = _trajectory(workspace, trajectory_id)
@@ -123,7 +124,9 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     lanes = eligible.filter(pc.field("trajectory_id") == trajectory_id).to_pylist()[0]
     lonely = alone(workspace, eligible).filter(pc.field("trajectory_id") == trajectory_id).to_pylist()
     group_id = lanes["group_id"]
-    members = [] if group_id is None else _rows(workspace, GROUPS.name, group_id=group_id)
+    held = [] if group_id is None else _rows(workspace, GROUPS.name, group_id=group_id)
+    siblings = [row["trajectory_id"] for row in held if row["role"] == "member" and row["trajectory_id"] != trajectory_id]
+    anchors = [row["trajectory_id"] for row in held if row["role"] == "anchor"]
     group = None if group_id is None else {name: lanes[name] for name in ("group_id", "window", "seal_reason", "sealed_night")}
     judgements = [] if group_id is None else _rows(workspace, JUDGEMENTS.name, group_id=group_id)
     splits = _rows(workspace, SPLITS.name, task_key=row["task_key"])
@@ -137,7 +140,8 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
         "eligible_for": lanes["eligible_for"],
         "eligible_reason": lanes["eligible_reason"],
         "alone": lonely[0]["reason"] if lonely else None,
-        "group": group and {**group, "siblings": [m["trajectory_id"] for m in members if m["trajectory_id"] != trajectory_id]},
+        "group": group and {**group, "siblings": siblings, "anchors": anchors},
+        "anchor_of": [row["group_id"] for row in _rows(workspace, GROUPS.name, trajectory_id=trajectory_id, role="anchor")],
         "verdicts": _rows(workspace, VERDICTS.name, trajectory_id=trajectory_id),
         "rewards": sorted(_rows(workspace, REWARDS.name, trajectory_id=trajectory_id), key=lambda row: row["sequence"]),
         "judgements": [_judged(judgement, trajectory_id) for judgement in judgements],

@@ -88,7 +88,27 @@ STALE_REASONS = (  # why a sealed group trains no more
     "member_changed",  # a replay, or a log that was written anew, made another row of a member
     "member_removed",  # there is no such trajectory any more
 )
-WANTED_REASONS = ("no_siblings", "context_mismatch", "no_spread")
+WANTED_REASONS = (
+    "other_policy",  # no attempt at it is our own policy's
+    "no_siblings",
+    "context_mismatch",  # our own attempts each ran under another context, or top-ups ran under none that production asked it under
+    "no_spread",
+)
+TOP_UP_STOPS = (  # why a night's top-up started no more rollouts
+    "off",  # groups.top_up is 0
+    "no_harness",
+    "nothing_wanted",  # no earlier night listed a task that can be run again
+    "done",  # everything on the list was run
+    "rollouts",  # groups.top_up
+    "tokens",  # top_up.max_tokens
+    "minutes",  # top_up.max_minutes
+    "failed",  # the policy server is gone, or the harness fails at every attempt
+)
+TOP_UP_SKIPS = (  # why a wanted task was not run again
+    "redacted",  # what was asked holds a secret that was taken out: it would be asked otherwise than in production
+    "no_request",  # no attempt was logged from its beginning, or none says what was asked
+    "siblings_wait",  # enough attempts wait already: the night seals them
+)
 REWARD_REASONS = ("no_verdict", "no_score", "too_few", "verifier_failed", "judge_failed", "harness_fault")
 DECISION_REASONS = (
     "better",  # promote: lower bound of the paired difference above 0

@@ -181,7 +181,7 @@ GROUPS = TableSpec(
         outcome=pa.int64(),  # of the trajectory when it was sealed: where it became another since, the group is stale
         window=pa.string(),  # first day of the tumbling window
         day=pa.string(),  # of the trajectory
-        role=pa.string(),  # member | anchor
+        role=pa.string(),  # member | anchor: shown beside the members, in none of their numbers; a trajectory may be it in any number of groups
         seal_reason=pa.string(),  # full | judged | closed
         sealed_night=pa.string(),  # the night, or the day of the ingest, that sealed it
     ),
@@ -207,7 +207,10 @@ WANTED = TableSpec(
         task_id=pa.string(),
         harness=pa.string(),
         reason=pa.string(),  # one of reasons.WANTED_REASONS
-        num_attempts=pa.int32(),
+        num_attempts=pa.int32(),  # logged ones of any model
+        num_own=pa.int32(),  # of them our own policy's; null in rows from before it was counted
+        num_waiting=pa.int32(),  # of those, what the next night's top-up would find in no group yet; null: 0
+        score=pa.int64(),  # what the rank is made of (sql/groups/wanted.sql)
         rank=pa.int32(),  # 1 is the most useful
         night=pa.string(),
     ),

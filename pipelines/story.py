@@ -133,8 +133,9 @@ def _task(content: dict[str, Any]) -> Stage:
 
 def _group(content: dict[str, Any]) -> Stage:
     group = content["group"]
+    shown = [f"The anchor of group {group_id}: shown there, counted nowhere." for group_id in content["anchor_of"]]
     if group is None:
-        return "group", "groups.groups", [f"In no group: {_why_no_group(content)}."]
+        return "group", "groups.groups", [f"In no group: {_why_no_group(content)}.", *shown]
     siblings = group["siblings"]
     told = [
         f"In group {group['group_id']} with {_count(len(siblings), 'sibling')}, because they are attempts at the same task under the "
@@ -143,7 +144,9 @@ def _group(content: dict[str, Any]) -> Stage:
     told.append(f"Sealed {group['sealed_night']} since {words.SEALED.get(group['seal_reason'], group['seal_reason'])}.")
     if siblings:
         told.append(f"Siblings: {', '.join(siblings)}.")
-    return "group", "groups.groups", told
+    if group["anchors"]:
+        told.append(f"Beside them as a reference, outside all numbers: {', '.join(group['anchors'])}.")
+    return "group", "groups.groups", [*told, *shown]
 
 
 def _why_no_group(content: dict[str, Any]) -> str:

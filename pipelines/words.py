@@ -90,9 +90,25 @@ REWARD = {
     "harness_fault": "the harness failed, not the policy",
 }
 WANTED = {
+    "other_policy": "every attempt at it is another model's: our own policy has nothing to compare yet",
     "no_siblings": "no other attempt stands beside it",
-    "context_mismatch": "each attempt ran under another context",
+    "context_mismatch": "its attempts ran under different contexts: each under another, or top-ups under none that production used",
     "no_spread": "all rewards of its groups are equal",
+}
+TOP_UP_STOP = {
+    "off": "[groups] top_up is 0",
+    "no_harness": "no harness is configured",
+    "nothing_wanted": "no earlier night listed a task that can be run again",
+    "done": "everything on the list was run",
+    "rollouts": "[groups] top_up rollouts were run",
+    "tokens": "[top_up] max_tokens were used",
+    "minutes": "[top_up] max_minutes were used",
+    "failed": "the policy server or the harness failed",
+}
+TOP_UP_SKIP = {
+    "redacted": "what was asked holds a secret that was taken out",
+    "no_request": "the log does not say from the beginning what was asked",
+    "siblings_wait": "enough attempts wait to be sealed already",
 }
 
 

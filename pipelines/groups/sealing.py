@@ -5,6 +5,9 @@ changes, and later siblings form a group of their own. So do the members of a gr
 it: they are sealed anew as what they are now, and rewarded anew. A group that became stale never comes back, not even where a
 later replay restores the very content of its members: they form a new group, which has another id, since what is said of the
 old one (its rewards, and that they count no more) stays true of it.
+
+A group with top-ups in it gets an anchor where there is one: a logged attempt of another model at the same task, shown to the
+judge and to people, and counted nowhere. It is chosen when the group is sealed; a better one that is logged later changes nothing.
 """
 
 from __future__ import annotations
@@ -36,24 +39,29 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     """
     splits = assign_splits(workspace, night)
     num_stale = _enter_stale(workspace)
-    num_groups, spent = 0, pa.table({})
+    num_groups, rows, spent = 0, GROUPS.schema.empty_table(), pa.table({})
+    parameters = {"night": night, "strict": workspace.config.groups.context == "strict", "pass_at": _pass_at(workspace)}
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
-        nonlocal num_groups, spent
+        nonlocal num_groups, rows, spent
+        rows = GROUPS.schema.empty_table()
         pinned = {GROUPS.name: snapshot.handle, **_pinned(workspace, TRAJECTORIES.name)}
         spent = taken(workspace, night, pinned=pinned)
         cuts = _cuts(workspace, night, spent, judged=judged, pinned=pinned)
         num_groups = cuts.num_rows
         if not num_groups:
             return None
-        return workspace.queries.into(GROUPS.name, "groups/members", {"night": night}, tables={"cuts": cuts}, pinned=pinned)
+        rows = workspace.queries.into(GROUPS.name, "groups/members", parameters, tables={"cuts": cuts}, pinned=pinned)
+        return rows
 
     commit = workspace.lake.append_computed(GROUPS.name, compute)
     masked = {"masked": workspace.config.groups.truncated == "masked"}
     waiting = workspace.queries.run("groups/waiting", masked, tables={"taken": spent}).column("num_waiting")[0].as_py()
+    roles = _counts(rows, "role")
     return Sealed(
         groups=num_groups,
-        members=commit.num_rows,
+        members=roles.get("member", 0),
+        anchors=roles.get("anchor", 0),
         waiting=waiting,
         stale=num_stale,
         splits=splits,
@@ -72,25 +80,32 @@ def _enter_stale(workspace: Workspace) -> int:
 def overview(workspace: Workspace) -> Overview:
     """What the log is worth now: sealed groups and those that a night would seal, by logged outcome; lanes and reasons."""
     cuts = _cuts(workspace, _WHEN_ALL_IS_OVER, taken(workspace, _WHEN_ALL_IS_OVER), judged=True, pinned={})
-    pass_at = round(workspace.config.rewards.pass_at * REWARD_UNIT)
-    counts = workspace.queries.run("groups/overview", {"pass_at": pass_at}, tables={"cuts": cuts}).to_pylist()[0]
+    counts = workspace.queries.run("groups/overview", {"pass_at": _pass_at(workspace)}, tables={"cuts": cuts}).to_pylist()[0]
     lanes = eligibility(workspace)
     return Overview(**counts, eligible_for=_counts(lanes, "eligible_for"), reasons=_counts(lanes, "eligible_reason"))
 
 
 def want(workspace: Workspace, night: str) -> WantedTasks:
     """Write the tasks that more attempts would help, ranked, as the night's `groups/wanted`."""
+    groups = workspace.config.groups
     parameters = {
         "night": night,
         "rubric_hash": workspace.rubric()[1],
         "min_spread": MIN_SPREAD,
-        "strict": workspace.config.groups.context == "strict",
+        "pass_at": _pass_at(workspace),
+        "strict": groups.context == "strict",
+        "policy": workspace.config.policy.name,
+        "policy_version": chain.champion(workspace).policy_version,
+        "window_days": groups.window_days,
+        "max_policy_lag": groups.max_policy_lag,
     }
+    clusters = pa.schema([("task_key", pa.string()), ("cluster", pa.string())]).empty_table()
+    tables = {"eligible": eligibility(workspace, night), "depths": depths(workspace), "clusters": clusters}
     rows = WANTED.schema.empty_table()
 
     def compute(snapshot: Snapshot) -> pa.Table:
         nonlocal rows
-        rows = workspace.queries.into(WANTED.name, "groups/wanted", parameters)
+        rows = workspace.queries.into(WANTED.name, "groups/wanted", parameters, tables=tables)
         return rows
 
     commit = workspace.lake.replace_computed(WANTED.name, [night], compute)
@@ -98,7 +113,7 @@ def want(workspace: Workspace, night: str) -> WantedTasks:
         tasks=rows.num_rows,
         reasons=_counts(rows, "reason"),
         versions={WANTED.name: commit.version},
-        why_nothing=None if rows.num_rows else "every task that may be trained on has a group with spread",
+        why_nothing=None if rows.num_rows else "every task that may be trained on has a group of our own policy's with spread",
     )
 
 
@@ -156,6 +171,10 @@ def _cuts(workspace: Workspace, night: str, spent: pa.Table, *, judged: bool, pi
             group_id = workspace.identity.group_id(task_key, context, members, times=times)
         ids.append(group_id)
     return cuts.append_column("group_id", pa.array(ids, pa.string()))
+
+
+def _pass_at(workspace: Workspace) -> int:
+    return round(workspace.config.rewards.pass_at * REWARD_UNIT)
 
 
 def _pinned(workspace: Workspace, name: str) -> dict[str, Handle]:

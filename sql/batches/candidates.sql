@@ -26,6 +26,7 @@ used AS (
     SELECT DISTINCT members.trajectory_id
     FROM groups.groups AS members
     INNER JOIN consumed ON consumed.group_id = members.group_id
+    WHERE members.role = 'member'
 ),
 
 usable AS (

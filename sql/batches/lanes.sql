@@ -1,6 +1,6 @@
 -- Where everything goes that no earlier night's batch consumed, with the first reason that holds.
 -- Provenance decides before rewards do; then the word is stage 3's own (reasons.ELIGIBLE_REASONS).
--- Handed in: eligible, trained, refused, alone (trajectory_id, reason) and singles (trajectory_id, passed) of those in no group,
+-- Handed in: eligible, trained, refused, cluster_full (trajectory_id each), alone (trajectory_id, reason) and singles (trajectory_id, passed) of those in no group,
 -- taken (trajectory_id, group_id): what trained under another group counts as consumed.
 -- Parameters: $night, $rubric_hash, $settings_key, $min_spread.
 WITH in_force AS (
@@ -115,6 +115,7 @@ reasoned AS (
             WHEN grouped.num_usable < 2 THEN 'no_siblings'
             WHEN grouped.spread <= $min_spread AND grouped.ruler_spread > $min_spread THEN 'uncalibrated_judge'
             WHEN grouped.spread <= $min_spread THEN 'no_spread'
+            WHEN attempts.cluster_full THEN 'cluster_full'
             ELSE 'lane_off'
         END AS lane_reason
     FROM attempts

@@ -11,8 +11,11 @@ WITH bound AS (
     SELECT g.trajectory_id
     FROM groups.groups AS g
     WHERE
-        NOT EXISTS (SELECT 1 FROM groups.stale AS s WHERE s.group_id = g.group_id)
-        OR EXISTS (SELECT 1 FROM batches.consumed AS c WHERE c.group_id = g.group_id)
+        g."role" = 'member'
+        AND (
+            NOT EXISTS (SELECT 1 FROM groups.stale AS s WHERE s.group_id = g.group_id)
+            OR EXISTS (SELECT 1 FROM batches.consumed AS c WHERE c.group_id = g.group_id)
+        )
     UNION ALL
     SELECT k.trajectory_id FROM taken AS k
 ),

@@ -11,6 +11,7 @@ WHERE
         FROM groups.groups AS g
         WHERE
             g.trajectory_id = t.trajectory_id
+            AND g."role" = 'member'
             AND (
                 NOT EXISTS (SELECT 1 FROM groups.stale AS s WHERE s.group_id = g.group_id)
                 OR EXISTS (SELECT 1 FROM batches.consumed AS c WHERE c.group_id = g.group_id)
