@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pipelines import chain
+from pipelines.groups.near_tasks import threshold_units
 from pipelines.workspace import Workspace
 
 
@@ -23,5 +24,8 @@ def eligibility(workspace: Workspace) -> pa.Table:
             "lag": pa.array([lags.get(version) for version in known], pa.int32()),
         }
     )
-    parameters = {"policy": workspace.config.policy.name, "max_policy_lag": workspace.config.groups.max_policy_lag}
+    parameters = {
+        "policy": workspace.config.policy.name, "max_policy_lag": workspace.config.groups.max_policy_lag,
+        "near_threshold": threshold_units(workspace.config.groups),
+    }
     return workspace.queries.run("groups/eligibility", parameters, tables={"versions": versions})

@@ -1,7 +1,7 @@
 -- What each trajectory may be used for, from provenance alone, with the first reason that holds (ARCHITECTURE.md, lanes),
 -- beside its split and its sealed group.
 -- Handed in: versions (policy_version, lag; lag null where it is not on the parent chain of tonight's run).
--- Parameters: $policy, $max_policy_lag.
+-- Parameters: $policy, $max_policy_lag, $near_threshold (1e-6: a train task so similar to one of another split trains nothing).
 -- Of several groups (a stale one and the one that its members formed then) the one that counts is the one that is not stale.
 WITH memberships AS (
     SELECT g.trajectory_id, g.group_id, g."role", g."window", g.seal_reason, g.sealed_night
@@ -30,6 +30,7 @@ facts AS (
         s.split,
         v.policy_version IS NOT NULL AS is_known,
         v.lag,
+        n.task_key IS NOT NULL AS is_near,
         g.group_id,
         g."role",
         g."window",
@@ -38,6 +39,7 @@ facts AS (
     FROM trajectories.trajectories AS t
     LEFT JOIN groups.splits AS s ON s.task_key = t.task_key
     LEFT JOIN versions AS v ON v.policy_version = t.policy_version
+    LEFT JOIN groups.near AS n ON n.task_key = t.task_key AND n.similarity >= $near_threshold
     LEFT JOIN memberships AS g ON g.trajectory_id = t.trajectory_id
 ),
 reasoned AS (
@@ -48,6 +50,7 @@ reasoned AS (
             WHEN split = 'audit' THEN 'audit_task'
             WHEN purpose = 'evaluation' THEN 'evaluation_rollout'
             WHEN split IS NULL THEN 'split_pending'
+            WHEN is_near THEN 'near_held_out'
             WHEN fault IS NOT NULL THEN 'harness_fault'
             WHEN num_sampled_turns = 0 THEN 'no_sampled_turn'
             WHEN is_unknown THEN 'unknown_model'
