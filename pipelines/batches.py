@@ -20,13 +20,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.batch_clusters import contenders
 from pipelines.batch_rows import SCHEMA, Member, RowRefusedError, sequences_of, table_of
 from pipelines.doors.lake import Snapshot
 from pipelines.errors import LakeConflictError
 from pipelines.groups import eligibility
 from pipelines.reports import Frozen
 from pipelines.rewards.score import settings_of
-from pipelines.schemas import CONSUMED, LANES
+from pipelines.schemas import CLUSTERS, CONSUMED, LANES
 from pipelines.steps import reached
 from pipelines.workspace import Workspace
 from trainer.contract import MANIFEST_FILE, MIN_SPREAD, ROWS_FILE, BatchManifest, advantages, root_of, sha256_of
@@ -104,9 +105,10 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
     for lane in workspace.config.training.lanes:
         parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
         rows = workspace.queries.run("batches/candidates", parameters, tables={"eligible": eligible, "without": none})
-        members = [
-            member for _, group in groupby(rows.to_pylist(), key=lambda row: row["group_id"]) for member in _members(list(group))
-        ]
+        found = _sound(rows)
+        # what is frozen again was within the cap when it was frozen first
+        taken = set(found) if again else contenders(workspace, parameters, eligible).taken(found)
+        members = [member for group_id, of_group in found.items() if group_id in taken for member in of_group]
         if members:
             from pipelines.doors.engine import base_identity
 
@@ -120,13 +122,19 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
     return drafts
 
 
+def _sound(rows: pa.Table) -> dict[str, list[Member]]:
+    """The groups among candidates that have members to train, in the order of their ids."""
+    found = {group_id: _members(list(group)) for group_id, group in groupby(rows.to_pylist(), key=lambda row: row["group_id"])}
+    return {group_id: members for group_id, members in found.items() if members}
+
+
 def _members(group: list[dict[str, Any]]) -> list[Member]:
     """Those of one group that train, with advantages over exactly them; none where they have no spread."""
     sound = []
     for row in group:
         try:
             sound.append((row, sequences_of(row["calls"], row["num_sampled_tokens"])))
-        except RowRefusedError:  # counted in the lanes, see _refused
+        except RowRefusedError:  # counted in the lanes, see _left_out
             continue
     found = advantages([row["reward"] for row, _ in sound])
     if found is None:
@@ -213,14 +221,19 @@ def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, 
     if counts and not rewrite and workspace.queries.run("batches/later_nights", {"night": night}).num_rows:
         return counts
     parameters = {**_parameters(workspace, night), "strict": workspace.config.groups.context == "strict"}
+    crowded: list[dict[str, Any]] = []
 
     def compute(snapshot: Snapshot) -> pa.Table:
+        nonlocal crowded
         eligible, trained = eligibility(workspace), _trained(workspace, night)
-        refused = _refused(workspace, night, eligible, trained)
-        tables = {"eligible": eligible, "trained": trained, "refused": refused}
+        refused, full, crowded = _left_out(workspace, night, eligible, trained)
+        tables = {"eligible": eligible, "trained": trained, "refused": refused, "cluster_full": full}
         return workspace.queries.into(LANES.name, "batches/lanes", parameters, tables=tables)
 
     workspace.lake.replace_computed(LANES.name, [night], compute)
+    if crowded or workspace.lake.version(CLUSTERS.name) is not None:
+        made = pa.Table.from_pylist(crowded, schema=CLUSTERS.schema)
+        workspace.lake.replace_computed(CLUSTERS.name, [night], lambda _: made)
     return workspace.queries.run("batches/lane_counts", {"night": night}).to_pylist()
 
 
@@ -237,19 +250,37 @@ def _trained(workspace: Workspace, night: str) -> pa.Table:
     return pa.Table.from_pylist(list(found.values()), schema=schema)
 
 
-def _refused(workspace: Workspace, night: str, eligible: pa.Table, trained: pa.Table) -> pa.Table:
-    """Members that would train but for their tokens, which make no rows (I7)."""
-    refused: list[str] = []
+def _left_out(
+    workspace: Workspace, night: str, eligible: pa.Table, trained: pa.Table
+) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
+    """Members that would train but for something of stage 5's own, (trajectory_id) each, and the clusters that are full.
+
+    Those whose tokens make no rows (I7); and those of groups that wait, since the night took enough of their cluster.
+    """
+    refused: set[str] = set()
+    waiting: set[str] = set()
+    crowded: list[dict[str, Any]] = []
     for lane in workspace.config.training.lanes:
+        parameters = {**_parameters(workspace, night), "lane": lane}
         for again in (False, True):
-            parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
             tables = {"eligible": eligible, "without": trained.select(["trajectory_id"])}
-            for row in workspace.queries.run("batches/candidates", parameters, tables=tables).to_pylist():
+            rows = workspace.queries.run("batches/candidates", {**parameters, "again": again}, tables=tables)
+            for row in rows.to_pylist():
                 try:
                     sequences_of(row["calls"], row["num_sampled_tokens"])
                 except RowRefusedError:
-                    refused.append(row["trajectory_id"])
-    return pa.table({"trajectory_id": pa.array(sorted(set(refused)), pa.string())})
+                    refused.add(row["trajectory_id"])
+            if again or not rows.num_rows:
+                continue
+            found, contending = _sound(rows), contenders(workspace, parameters, eligible)
+            full = found.keys() - contending.taken(found)
+            crowded += contending.full(full, night, lane)
+            waiting |= {member.trajectory_id for group_id in full for member in found[group_id]}
+    return _ids(refused), _ids(waiting), crowded
+
+
+def _ids(trajectory_ids: set[str]) -> pa.Table:
+    return pa.table({"trajectory_id": pa.array(sorted(trajectory_ids), pa.string())})
 
 
 def _report(workspace: Workspace, night: str, drafts: list[_Draft], counts: list[dict[str, Any]]) -> Frozen:

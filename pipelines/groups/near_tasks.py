@@ -102,6 +102,12 @@ def clusters(workspace: Workspace, task_keys: Sequence[str]) -> pa.Table:
     return pa.table({"task_key": pa.array(keys, pa.string()), "cluster": pa.array([keys[place] for place in labels], pa.string())})
 
 
+def near_counts(workspace: Workspace) -> dict[str, int]:
+    """`near_held_out`: train tasks that are near-copies of tasks of another split; `near_trained`: those that had trained before."""
+    parameters = {"near_threshold": threshold_units(workspace.config.groups)}
+    return workspace.queries.run("groups/near_counts", parameters).to_pylist()[0]
+
+
 def _found(workspace: Workspace, fresh: pa.Table) -> pa.Table:
     """Pairs of which one is new: a train task and a near-copy of it in another split."""
     is_train = np.array([split == "train" for split in fresh.column("split").to_pylist()], np.bool_)

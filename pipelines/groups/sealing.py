@@ -16,7 +16,8 @@ import pyarrow as pa
 from pipelines import chain
 from pipelines.doors.lake import Handle, Snapshot
 from pipelines.groups.eligibility import eligibility
-from pipelines.groups.splits import assign_splits
+from pipelines.groups.near_tasks import near_counts
+from pipelines.groups.splits import assign_and_compare
 from pipelines.reports import Overview, Sealed, WantedTasks
 from pipelines.schemas import GROUPS, SPLITS, STALE, TRAJECTORIES, WANTED
 from pipelines.workspace import Workspace
@@ -30,7 +31,7 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     one of two or more, which a night does before it scores them. Groups that were sealed on what is no longer so become
     stale first: one log that was written anew in place must not stop every night.
     """
-    splits = assign_splits(workspace, night)
+    splits, entered = assign_and_compare(workspace, night)
     num_stale = _enter_stale(workspace)
     num_groups = 0
 
@@ -51,6 +52,8 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
         waiting=waiting,
         stale=num_stale,
         splits=splits,
+        **near_counts(workspace),
+        other_making=entered.other_making,
         versions={GROUPS.name: commit.version, SPLITS.name: workspace.lake.version(SPLITS.name) or 0},
         why_nothing=None if num_groups else f"no trajectories can form a new group ({waiting} wait for siblings)",
     )

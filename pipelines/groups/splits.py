@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipelines.doors.lake import Snapshot
 from pipelines.errors import ConfigError
-from pipelines.groups.near_tasks import enter, near_trained
+from pipelines.groups.near_tasks import Entered, enter, near_trained
 from pipelines.schemas import SPLITS
 from pipelines.workspace import Workspace
 
@@ -28,6 +28,11 @@ def assign_splits(workspace: Workspace, day: str) -> dict[str, int]:
     stands in both, or where a task was given another split before it was put into a set: it may have been trained on. Then
     requests that are new are held against those of other splits (near_tasks.py): every task with a split was compared.
     """
+    return assign_and_compare(workspace, day)[0]
+
+
+def assign_and_compare(workspace: Workspace, day: str) -> tuple[dict[str, int], Entered]:
+    """`assign_splits`, with what comparing found."""
     named = _eval_set_tasks(workspace)
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
@@ -53,9 +58,9 @@ def assign_splits(workspace: Workspace, day: str) -> dict[str, int]:
         )
 
     workspace.lake.append_computed(SPLITS.name, compute)
-    enter(workspace, day)
+    entered = enter(workspace, day)
     counts = workspace.queries.run("groups/split_counts")
-    return dict(zip(counts.column("split").to_pylist(), counts.column("num_tasks").to_pylist(), strict=True))
+    return dict(zip(counts.column("split").to_pylist(), counts.column("num_tasks").to_pylist(), strict=True)), entered
 
 
 def _drawn(workspace: Workspace, task_key: str) -> str:

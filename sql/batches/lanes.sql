@@ -49,6 +49,7 @@ attempts AS (
         consumed.first_night,
         stale.group_id IS NOT NULL AS stale,
         refused.trajectory_id IS NOT NULL AS refused,
+        cluster_full.trajectory_id IS NOT NULL AS cluster_full,
         coalesce(
             eligible.eligible_for = 'grpo' AND eligible.split = 'train' AND in_force.reward IS NOT NULL
             AND refused.trajectory_id IS NULL,
@@ -59,6 +60,7 @@ attempts AS (
     LEFT JOIN in_force
         ON in_force.trajectory_id = members.trajectory_id AND in_force.group_id = members.group_id
     LEFT JOIN refused ON refused.trajectory_id = eligible.trajectory_id
+    LEFT JOIN cluster_full ON cluster_full.trajectory_id = eligible.trajectory_id
     LEFT JOIN consumed ON consumed.group_id = members.group_id
     LEFT JOIN groups.stale AS stale ON stale.group_id = members.group_id
     WHERE consumed.first_night IS NULL OR consumed.first_night >= $night
@@ -120,6 +122,7 @@ SELECT
         WHEN grouped.num_usable < 2 THEN 'no_siblings'
         WHEN grouped.spread <= $min_spread AND grouped.ruler_spread > $min_spread THEN 'uncalibrated_judge'
         WHEN grouped.spread <= $min_spread THEN 'no_spread'
+        WHEN attempts.cluster_full THEN 'cluster_full'
         ELSE 'lane_off'
     END AS lane_reason,
     attempts.group_id,
