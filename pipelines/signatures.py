@@ -13,9 +13,9 @@ similarity of (n - 5) / (n + 5). Below 45 words, where a number makes another ta
 
 from __future__ import annotations
 
+import struct
 import sys
 import zlib
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,6 +108,7 @@ def matrix_of(texts: Sequence[str | None], making: Making) -> tuple[_Bytes, npt.
     folded = _folded(pc.fill_null(pa.array(texts, pa.large_string()), ""))
     table = np.empty((len(texts), making.permutations), np.uint8)
     enough = np.empty(len(texts), np.bool_)
+    pack = struct.Struct(f"<{making.permutations}I").pack
     for first, text, offsets in _blocks(folded):
         hashes, bounds = _shingles(text, offsets, making.words)
         enough[first : first + len(bounds) - 1] = np.diff(bounds) >= making.min_words
@@ -115,7 +116,7 @@ def matrix_of(texts: Sequence[str | None], making: Making) -> tuple[_Bytes, npt.
             rows = bounds[start : start + _BLOCK_ROWS + 1]
             flat, ends = hashes[rows[0] : rows[-1]], (rows - rows[0]).astype(np.uint64)
             digests = RMinHash.digest_matrix_from_flat_token_hashes(flat, ends, making.permutations, _SEED).to_rows()
-            minima = np.frombuffer(b"".join([array("I", digest) for digest in digests]), np.uint32)
+            minima = np.frombuffer(b"".join([pack(*digest) for digest in digests]), "<u4")
             table[first + start : first + start + len(digests)] = minima.reshape(len(digests), -1) & 0xFF
     return table, enough
 

@@ -25,7 +25,8 @@ def eligibility(workspace: Workspace) -> pa.Table:
         }
     )
     parameters = {
-        "policy": workspace.config.policy.name, "max_policy_lag": workspace.config.groups.max_policy_lag,
+        "policy": workspace.config.policy.name,
+        "max_policy_lag": workspace.config.groups.max_policy_lag,
         "near_threshold": threshold_units(workspace.config.groups),
     }
     return workspace.queries.run("groups/eligibility", parameters, tables={"versions": versions})

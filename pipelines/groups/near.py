@@ -45,9 +45,13 @@ def near_pairs(signatures: _Bytes, threshold: float) -> tuple[_Places, _Places]:
     """Pairs of places that link all near-copies: of each crowd so many that it hangs together, not every pair."""
     distinct, standing, inverse = _distinct(signatures)
     lefts, rights = [], []
+    # the place stands in the low bits of its key, so that numbers are sorted and no places
+    place_bits = np.uint64(max(len(distinct), 2).bit_length())
+    places = np.arange(len(distinct), dtype=np.uint64)
     for keys in _band_keys(distinct, threshold).T:
-        order = np.argsort(keys, kind="stable")
-        for one, other in _within_buckets(keys[order]):
+        ordered = np.sort((keys >> place_bits << place_bits) | places)
+        order = (ordered & ((np.uint64(1) << place_bits) - np.uint64(1))).astype(np.int64)
+        for one, other in _within_buckets(ordered >> place_bits):
             lefts.append(order[one])
             rights.append(order[other])
     lower, upper = _once(lefts, rights, len(distinct))

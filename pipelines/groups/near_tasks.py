@@ -99,7 +99,9 @@ def clusters(workspace: Workspace, task_keys: Sequence[str]) -> pa.Table:
         tasks = np.array([number[key] for key in known.column("task_key").take(pa.array(places)).to_pylist()], np.int64)
         ones, others = near_pairs(table, groups.near_threshold)
         labels = components(len(keys), tasks[ones], tasks[others])
-    return pa.table({"task_key": pa.array(keys, pa.string()), "cluster": pa.array([keys[place] for place in labels], pa.string())})
+    return pa.table(
+        {"task_key": pa.array(keys, pa.string()), "cluster": pa.array([keys[place] for place in labels], pa.string())}
+    )
 
 
 def near_counts(workspace: Workspace) -> dict[str, int]:
