@@ -54,7 +54,10 @@ def test_two_words_of_a_long_issue_are_a_near_copy_and_a_number_of_a_short_ticke
     issue = request(1, words=200)
     assert near(issue, edited(issue, 2)) >= 0.8
     for ticket, other in (
-        ("My order 48213 never arrived. My customer number is 51177.", "My order 20931 never arrived. My customer number is 51177."),
+        (
+            "My order 48213 never arrived. My customer number is 51177.",
+            "My order 20931 never arrived. My customer number is 51177.",
+        ),
         ("For order 48213 I got a letter with the reference 77120.", "For order 48213 I got a letter with the reference 77121."),
         (request(2, words=40) + " 1", request(2, words=40) + " 2"),  # at the end, where it counts as much as in the middle
     ):
@@ -77,7 +80,10 @@ def test_the_estimate_is_the_similarity_of_the_shingles() -> None:
 
 
 def test_writing_without_spaces_is_compared_by_character() -> None:
-    text = "注文した商品がまだ届いていません。追跡番号を確認しましたが、三日前から動いていないようです。至急ご対応をお願いいたします。" * 2
+    text = (
+        "注文した商品がまだ届いていません。追跡番号を確認しましたが、三日前から動いていないようです。至急ご対応をお願いいたします。"
+        * 2
+    )
     assert near(text, text.replace("三", "五", 1)) >= 0.8
     assert near(text, "返品の手続きについて教えてください。" * 6) < 0.2
 

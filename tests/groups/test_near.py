@@ -28,7 +28,9 @@ def parts(table: np.ndarray, threshold: float = 0.8) -> set[frozenset[int]]:
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=25), st.randoms())
 def test_clusters_do_not_depend_on_the_order(drawn: list[tuple[int, int]], draws: random.Random) -> None:
-    texts = [edited(request(template, words=150), 1, seed=copy) if copy else request(template, words=150) for template, copy in drawn]
+    texts = [
+        edited(request(template, words=150), 1, seed=copy) if copy else request(template, words=150) for template, copy in drawn
+    ]
     table = table_of(texts) if texts else np.empty((0, 128), np.uint8)
     order = list(range(len(texts)))
     draws.shuffle(order)
