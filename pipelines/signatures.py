@@ -23,10 +23,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 from rensa import RMinHash
 
 from pipelines.config import GroupsConfig
+
+pc: Any = pyarrow.compute
+"""Its functions are made when it is imported, so no checker knows them."""
 
 PREFIX = 4
 """Bytes before the permutations."""
