@@ -28,12 +28,15 @@ LEFT_OUT = {
 }
 ELIGIBLE = {
     "exact_tokens": "our own policy wrote it, and the sampler's token ids and logprobs were logged",
+    "ids_logged": "our own policy wrote it, and the sampler's token ids were logged; its checkpoint, still held, can give the logprobs",
+    "ids_rendered": "our own policy wrote it, the logged token counts prove its token ids; its checkpoint, still held, can give the logprobs",
     "ids_missing": "our own policy wrote it, but token ids or logprobs were not logged, or under a secret that was taken out",
     "other_model": "another model wrote it",
     "unknown_model": "the log names no model",
     "unknown_policy_version": "its policy version is not known here",
     "off_line": "its policy version is not on the parent chain of tonight's run",
     "stale": "its policy version is further back than groups.max_policy_lag",
+    "too_old": "it was logged more than groups.max_age_days before the night",
     "split_pending": "its task has no split yet; the next night draws one",
     "held_out_task": "its task is held out for evaluation",
     "audit_task": "its task is kept for audits",
@@ -41,14 +44,18 @@ ELIGIBLE = {
     "evaluation_rollout": "it was run for an evaluation",
     "harness_fault": "the harness failed, not the policy",
     "no_sampled_turn": "no turn of it was sampled by a policy that was logged: a demonstration, or nothing was answered",
+    "truncated": "its last answer was cut off at the limit of tokens, so nobody knows how it would have ended",
 }
 LANE = ELIGIBLE | {
     "trained": "it is in the batch of that night",
     "consumed": "a batch of an earlier night holds its group, and an attempt trains once",
     "no_siblings": "no other attempt at its task that could be used stands beside it in a group",
+    "late": "its siblings were sealed before it came, and no other came with it",
+    "other_policy": "the other attempts at its task are of other policies, or of versions too far from its own",
     "context_mismatch": "its task has other attempts, each under another prompt, tool schema or snapshot",
     "stale_group": "a member of its group was changed or removed since the group was sealed",
     "no_spread": "all rewards of its group are equal, so nothing tells its siblings apart",
+    "too_few": "only a judge could order its group, and it has fewer members than groups.min_judged",
     "uncalibrated_judge": "only the judge tells its group apart, and this judge was never calibrated",
     "no_verdict": "no verifier gave it a verdict",
     "no_reward": "it has no reward",
@@ -79,6 +86,7 @@ SEALED = {
 REWARD = {
     "no_verdict": "its siblings have a verdict and it has none",
     "no_score": "neither tests nor a judge with a calibration scored it",
+    "too_few": "its group has too few members for a judge to order",
     "verifier_failed": "its verifier failed",
     "judge_failed": "the judge gave no usable answer",
     "harness_fault": "the harness failed, not the policy",
