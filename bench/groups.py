@@ -76,7 +76,8 @@ def by_nightshift(texts: list[str]) -> Pairs:
 def by_datasketch(texts: list[str]) -> Pairs:
     from datasketch import MinHash, MinHashLSH
 
-    index = MinHashLSH(threshold=THRESHOLD, num_perm=PERMUTATIONS)
+    # by its own choice of bands it finds 84 % of the labelled pairs; these find as many as ours
+    index = MinHashLSH(num_perm=PERMUTATIONS, params=(21, 6))
     made = []
     for place, text in enumerate(texts):
         one = MinHash(num_perm=PERMUTATIONS)
