@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
-from rensa import RMinHash
+from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue]  # its extension has no stubs
 
 from pipelines.config import GroupsConfig
 
