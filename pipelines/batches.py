@@ -23,13 +23,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from pipelines.batch_clusters import contenders
 from pipelines.batch_rows import SCHEMA, Member, RowRefusedError, sequences_of, table_of
 from pipelines.doors.lake import Snapshot
 from pipelines.errors import LakeConflictError
 from pipelines.groups import alone, eligibility, taken
 from pipelines.reports import Frozen
 from pipelines.rewards.score import settings_of, single_verdicts
-from pipelines.schemas import CONSUMED, LANES
+from pipelines.schemas import CLUSTERS, CONSUMED, LANES
 from pipelines.steps import reached
 from pipelines.workspace import Workspace
 from trainer.contract import MANIFEST_FILE, MIN_SPREAD, ROWS_FILE, BatchManifest, advantages, root_of, sha256_of
@@ -117,13 +118,21 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
     drafts, spoken_for = list[_Draft](), set[str]()
     for lane in workspace.config.training.lanes:
         parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
-        rows = workspace.queries.run("batches/candidates", parameters, tables=tables).to_pylist()
+        found: dict[str, list[dict[str, Any]]] = {}
+        for group_id, rows in groupby(
+            workspace.queries.run("batches/candidates", parameters, tables=tables).to_pylist(), key=lambda row: row["group_id"]
+        ):
+            apart = _apart(list(rows), spoken_for)
+            if _members(apart):
+                found[group_id] = apart
+        # what is frozen again was within the cap when it was frozen first
+        chosen = found.keys() if again else contenders(workspace, parameters, tables["eligible"]).taken(found)
         members, names, shared = list[Member](), dict[str, list[str]](), dict[str, list[str]]()
-        for group_id, group in groupby(rows, key=lambda row: row["group_id"]):
-            apart = _apart(list(group), spoken_for)
-            if found := _members(apart):
-                members += found
-                ids = {member.trajectory_id for member in found}
+        for group_id in [group_id for group_id in found if group_id in chosen]:
+            apart = _apart(found[group_id], spoken_for)
+            if of_group := _members(apart):
+                members += of_group
+                ids = {member.trajectory_id for member in of_group}
                 trained = [row for row in apart if row["trajectory_id"] in ids]
                 names[group_id] = sorted({name for row in trained for name in row["names"]})
                 if of_shared := sorted({name for row in trained for name in row["shared_answers"] or ()}):
@@ -157,13 +166,20 @@ def _names(rows: Sequence[Mapping[str, Any]]) -> set[str]:
     return {name for row in rows for name in (*row["names"], *(row["shared_answers"] or ()))}
 
 
+def _sound(rows: pa.Table) -> dict[str, list[Member]]:
+    """The groups among candidates that have members to train, in the order of their ids."""
+    of_groups = groupby(rows.to_pylist(), key=lambda row: row["group_id"])
+    found = {group_id: _members(_apart(list(of_group), set())) for group_id, of_group in of_groups}
+    return {group_id: members for group_id, members in found.items() if members}
+
+
 def _members(group: list[dict[str, Any]]) -> list[Member]:
     """Those of one group that train, with advantages over exactly them; none where they have no spread."""
     sound = []
     for row in group:
         try:
             sound.append((row, sequences_of(row["calls"], row["num_sampled_tokens"])))
-        except RowRefusedError:  # counted in the lanes, see _refused
+        except RowRefusedError:  # counted in the lanes, see _left_out
             continue
     found = advantages([row["reward"] for row, _ in sound])
     if found is None:
@@ -265,8 +281,10 @@ def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, 
     if counts and not rewrite and workspace.queries.run("batches/later_nights", {"night": night}).num_rows:
         return counts
     parameters = _parameters(workspace, night)
+    crowded: list[dict[str, Any]] = []
 
     def compute(snapshot: Snapshot) -> pa.Table:
+        nonlocal crowded
         eligible, trained = eligibility(workspace, night), _trained(workspace, night)
         tables = {
             "eligible": eligible,
@@ -275,10 +293,13 @@ def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, 
             "alone": alone(workspace, eligible),
             "singles": single_verdicts(workspace, eligible),
         }
-        tables["refused"] = _refused(workspace, night, tables)
+        tables["refused"], tables["cluster_full"], crowded = _left_out(workspace, night, tables)
         return workspace.queries.into(LANES.name, "batches/lanes", parameters, tables=tables)
 
     workspace.lake.replace_computed(LANES.name, [night], compute)
+    if crowded or workspace.lake.version(CLUSTERS.name) is not None:
+        made = pa.Table.from_pylist(crowded, schema=CLUSTERS.schema)
+        workspace.lake.replace_computed(CLUSTERS.name, [night], lambda _: made)
     return workspace.queries.run("batches/lane_counts", {"night": night}).to_pylist()
 
 
@@ -295,20 +316,35 @@ def _trained(workspace: Workspace, night: str) -> pa.Table:
     return pa.Table.from_pylist(list(found.values()), schema=schema)
 
 
-def _refused(workspace: Workspace, night: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Members that would train but for their tokens, which make no rows (I7)."""
-    without = tables["trained"].select(["trajectory_id"])
-    refused: list[str] = []
+def _left_out(workspace: Workspace, night: str, given: Mapping[str, pa.Table]) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
+    """Members that would train but for something of stage 5's own, (trajectory_id) each, and the clusters that are full.
+
+    Those whose tokens make no rows (I7); and those of groups that wait, since the night took enough of their cluster.
+    """
+    tables = {**given, "without": given["trained"].select(["trajectory_id"])}
+    refused: set[str] = set()
+    waiting: set[str] = set()
+    crowded: list[dict[str, Any]] = []
     for lane in workspace.config.training.lanes:
+        parameters = {**_parameters(workspace, night), "lane": lane}
         for again in (False, True):
-            parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
-            found = workspace.queries.run("batches/candidates", parameters, tables={**tables, "without": without})
-            for row in found.to_pylist():
+            rows = workspace.queries.run("batches/candidates", {**parameters, "again": again}, tables=tables)
+            for row in rows.to_pylist():
                 try:
                     sequences_of(row["calls"], row["num_sampled_tokens"])
                 except RowRefusedError:
-                    refused.append(row["trajectory_id"])
-    return pa.table({"trajectory_id": pa.array(sorted(set(refused)), pa.string())})
+                    refused.add(row["trajectory_id"])
+            if again or not rows.num_rows:
+                continue
+            found, contending = _sound(rows), contenders(workspace, parameters, tables["eligible"])
+            full = found.keys() - contending.taken(found)
+            crowded += contending.full(full, night, lane)
+            waiting |= {member.trajectory_id for group_id in full for member in found[group_id]}
+    return _ids(refused), _ids(waiting), crowded
+
+
+def _ids(trajectory_ids: set[str]) -> pa.Table:
+    return pa.table({"trajectory_id": pa.array(sorted(trajectory_ids), pa.string())})
 
 
 def _report(workspace: Workspace, night: str, drafts: list[_Draft], counts: list[dict[str, Any]]) -> Frozen:

@@ -105,6 +105,21 @@ class GroupsConfig(_Section):
     nothing, since nobody knows how they would have ended. scored: for short answers, where not coming to an end is the failure."""
     context: Literal["strict", "task_id"] = "strict"
     """strict: same system prompt, tools and snapshot (I4); task_id: the harness's task id alone decides."""
+    near_threshold: float | None = Field(default=0.8, ge=0.5, le=1)
+    """Tasks whose requests are at least so similar (Jaccard, of their shingles) are near-copies of each other. A task that is
+    one of a held-out or audit task does not train; of those that are ones of each other a night takes `cap_per_cluster` groups.
+    None: nothing is compared, and each task is a cluster of its own."""
+    near_permutations: int = Field(default=128, ge=16, le=1024)
+    """Of the signature that stands for a request, one byte each; more estimate better. Signatures that were made under another
+    value are not compared: after a change of this one or the next, `nightshift replay --all` makes them anew."""
+    near_words: int = Field(default=5, ge=1, le=32)
+    """Words in a shingle. With k of them, one changed word of n leaves a similarity of (n - k) / (n + k)."""
+    near_min_words: int = Field(default=12, ge=1)
+    """Requests of fewer words are near-copies of nothing: what opens a conversation ("Hello, I need help with an order"), or
+    one order for many repositories ("Make the tests pass"), does not say what the task is."""
+    cap_per_cluster: int | None = Field(default=8, ge=1)
+    """At most so many groups of one task and its near-copies go into a night's batch; the others wait for later nights. So no
+    single template floods a night. None: no cap."""
     top_up: int = Field(default=0, ge=0)
     """Rollouts that a night makes, before anything else, of the tasks that the night before wanted (`nightshift groups wanted`), with
     the champion through the harness. 0: none. It is off until you say so: it costs tokens every night, and your harness runs

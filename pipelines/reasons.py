@@ -61,6 +61,7 @@ ELIGIBLE_REASONS = (
     "split_pending",  # its task has no split yet: nothing may be trained on it before it has one
     "held_out_task",
     "audit_task",
+    "near_held_out",  # its task is a near-copy of a held-out or audit task
     "evaluation_rollout",
     "harness_fault",
     "no_sampled_turn",
@@ -79,6 +80,7 @@ LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of 
     "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
     "no_verdict",  # its siblings have a verdict and it has none
     "no_reward",
+    "cluster_full",  # the night took as many groups of its task and the near-copies of it as it takes
     "row_refused",  # its logged tokens do not make a training row (I7)
     "lane_off",  # its lane is not in training.lanes
     "not_passed",  # sft takes winners only

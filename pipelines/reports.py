@@ -156,6 +156,13 @@ class Sealed(Report):
     """Groups that became stale now: a member is gone, or is under another task or context."""
     splits: dict[str, int]
     """Tasks by split, all that are known."""
+    near_held_out: int = 0
+    """Train tasks that are near-copies of held-out or audit tasks and do not train, all that are known."""
+    near_trained: int = 0
+    """Those of them that had trained before that was known."""
+    other_making: int = 0
+    """Requests whose signatures were made under other settings and are compared with nothing: `nightshift replay --all` makes
+    them anew."""
 
 
 @dataclass(frozen=True, kw_only=True)

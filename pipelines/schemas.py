@@ -106,6 +106,7 @@ TRAJECTORIES = TableSpec(
         turns=pa.string(),  # JSON list of turns: role, content, reasoning, tool_calls, tool_call_id, name, sampled, call
         calls=pa.string(),  # JSON list, one per sampled turn: prompt_token_ids, token_ids, logprobs, finish_reason (nulls where not logged)
         tools=pa.string(),  # JSON tool schema, null where none
+        request_signature=pa.binary(),  # of the words of its request (pipelines/signatures.py), by which near-copies are found; null: too few of them, or a row from before there were any
         num_turns=pa.int32(),
         num_sampled_turns=pa.int32(),
         num_sampled_tokens=pa.int64(),  # 0 where ids were not logged
@@ -160,7 +161,7 @@ SPLITS = TableSpec(
     _schema(
         task_key=pa.string(),
         split=pa.string(),  # train | held_out | audit
-        source=pa.string(),  # eval_set | drawn
+        source=pa.string(),  # eval_set | drawn | near_trained: drawn for evaluation, but a near-copy of it had trained
         day=pa.string(),  # when it was first assigned; the first assignment wins for ever (I8)
     ),
     key=("task_key",),
@@ -198,6 +199,36 @@ STALE = TableSpec(
     ),
     key=("group_id",),
     statistics=("group_id",),
+)
+
+REQUESTS = TableSpec(
+    "groups/requests",
+    _schema(
+        task_key=pa.string(),
+        split=pa.string(),  # of the task
+        request_signature=pa.binary(),  # as its trajectories have it; a task whose attempts began with different words has several
+        near_threshold=pa.int64(),  # 1e-6: near-copies of it down to this similarity were looked for among the tasks that were known
+        night=pa.string(),  # when
+    ),
+    key=("task_key", "request_signature", "near_threshold"),
+    statistics=("task_key", "night"),
+    partition="split",
+    landing_columns=("night",),
+)
+
+NEAR = TableSpec(
+    "groups/near",
+    _schema(
+        task_key=pa.string(),  # a train task that is a near-copy of one in another split; what is found first stays
+        near_key=pa.string(),  # that task; of several the most similar one
+        near_split=pa.string(),  # held_out | audit
+        similarity=pa.int64(),  # 1e-6, estimated by the signatures of the requests
+        trained=pa.bool_(),  # a batch had consumed a group of the task before: what was learned stays, and it trains no more
+        night=pa.string(),  # when it was found
+    ),
+    key=("task_key",),
+    statistics=("task_key", "near_key", "night"),
+    landing_columns=("night",),
 )
 
 WANTED = TableSpec(
@@ -296,6 +327,22 @@ LANES = TableSpec(
     ),
     key=("night", "trajectory_id"),
     statistics=("trajectory_id", "night"),
+    partition="night",
+)
+
+CLUSTERS = TableSpec(
+    "batches/clusters",
+    _schema(
+        night=pa.string(),
+        lane=pa.string(),
+        task_key=pa.string(),  # of a cluster with more groups than one night takes; other clusters are not listed
+        cluster=pa.string(),  # the smallest task_key among tasks that are near-copies of each other, directly or through others
+        num_tasks=pa.int32(),  # of the cluster that could train that night
+        num_groups=pa.int32(),  # of the cluster in the night's batches
+        num_waiting=pa.int32(),  # of the cluster that wait for later nights
+    ),
+    key=("night", "lane", "task_key"),
+    statistics=("task_key", "cluster", "night"),
     partition="night",
 )
 
@@ -418,11 +465,14 @@ TABLES: dict[str, TableSpec] = {
         SPLITS,
         GROUPS,
         STALE,
+        REQUESTS,
+        NEAR,
         WANTED,
         JUDGEMENTS,
         VERDICTS,
         REWARDS,
         LANES,
+        CLUSTERS,
         CONSUMED,
         CHECKPOINTS,
         EVALUATION,

@@ -29,6 +29,7 @@ from pipelines.landing.sources import settings_of
 from pipelines.landing.spelling import turn_id, with_identities
 from pipelines.reports import Built
 from pipelines.schemas import DUPLICATES, TABLES, TRAJECTORIES
+from pipelines.signatures import Making, request_text, signatures
 from pipelines.workspace import Workspace
 
 SLICE_BYTES = 64 << 20
@@ -199,6 +200,10 @@ class Building:
                 continue
             rows[TRAJECTORIES.name] += trajectories
             rows[DUPLICATES.name] += duplicates
+        made = rows[TRAJECTORIES.name]
+        requests = signatures([row.pop("request") for row in made], Making.of(self.workspace.config.groups))
+        for row, signature in zip(made, requests, strict=True):
+            row["request_signature"] = signature
         rows[TRAJECTORIES.name].sort(key=lambda row: row["trajectory_id"])
         rows[DUPLICATES.name].sort(key=lambda row: row["record_id"])
         return rows
@@ -324,7 +329,7 @@ class _Read:
         return trajectories, duplicates
 
     def _row(self, attempt: Attempt, copies: Mapping[str, int]) -> dict[str, Any]:
-        """One row of trajectories without what copies say; `copies` says how often each record stands in the log."""
+        """One row of trajectories without what copies say, with the text of its request (`request`) instead of its signature; `copies` says how often each record stands in the log."""
         source = self.source
         harness = (source.harness if source else None) or attempt.harness or self.format.name
         policy_version = attempt.policy_version
@@ -363,6 +368,7 @@ class _Read:
             "turns": canonical_json([_stored_turn(turn) for turn in attempt.turns]).decode(),
             "calls": canonical_json(attempt.calls).decode(),
             "tools": None if attempt.tools is None else canonical_json(attempt.tools).decode(),
+            "request": request_text(request),
             "num_turns": len(attempt.turns),
             "num_sampled_turns": attempt.num_sampled_turns,
             "num_sampled_tokens": attempt.num_sampled_tokens,

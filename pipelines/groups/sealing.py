@@ -15,11 +15,13 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import chain
 from pipelines.doors.lake import Handle, Snapshot
 from pipelines.groups.eligibility import eligibility
-from pipelines.groups.splits import assign_splits
+from pipelines.groups.near_tasks import clusters, near_counts
+from pipelines.groups.splits import assign_and_compare
 from pipelines.groups.taken import taken
 from pipelines.reports import Overview, Sealed, WantedTasks
 from pipelines.schemas import GROUPS, SPLITS, STALE, TRAJECTORIES, WANTED
@@ -37,7 +39,7 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     can teach something now (sql/groups/cuts.sql), which a night does before it scores them. Groups that were sealed on what is no longer so become
     stale first: one log that was written anew in place must not stop every night.
     """
-    splits = assign_splits(workspace, night)
+    splits, entered = assign_and_compare(workspace, night)
     num_stale = _enter_stale(workspace)
     num_groups, rows, spent = 0, GROUPS.schema.empty_table(), pa.table({})
     parameters = {"night": night, "strict": workspace.config.groups.context == "strict", "pass_at": _pass_at(workspace)}
@@ -65,6 +67,8 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
         waiting=waiting,
         stale=num_stale,
         splits=splits,
+        **near_counts(workspace),
+        other_making=entered.other_making,
         versions={GROUPS.name: commit.version, SPLITS.name: workspace.lake.version(SPLITS.name) or 0},
         why_nothing=None if num_groups else f"no trajectories can form a new group ({waiting} wait for siblings)",
     )
@@ -99,8 +103,9 @@ def want(workspace: Workspace, night: str) -> WantedTasks:
         "window_days": groups.window_days,
         "max_policy_lag": groups.max_policy_lag,
     }
-    clusters = pa.schema([("task_key", pa.string()), ("cluster", pa.string())]).empty_table()
-    tables = {"eligible": eligibility(workspace, night), "depths": depths(workspace), "clusters": clusters}
+    eligible = eligibility(workspace, night)
+    trained_on = eligible.filter(pc.field("split") == "train").column("task_key").unique().to_pylist()
+    tables = {"eligible": eligible, "depths": depths(workspace), "clusters": clusters(workspace, trained_on)}
     rows = WANTED.schema.empty_table()
 
     def compute(snapshot: Snapshot) -> pa.Table:

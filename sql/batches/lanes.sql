@@ -1,7 +1,7 @@
 -- Where everything goes that no earlier night's batch consumed, with the first reason that holds.
 -- Provenance decides before rewards do; then the word is stage 3's own (reasons.ELIGIBLE_REASONS).
--- Handed in: eligible, trained, refused, cluster_full (trajectory_id each), alone (trajectory_id, reason) and singles (trajectory_id, passed) of those in no group,
--- taken (trajectory_id, group_id): what trained under another group counts as consumed.
+-- Handed in: eligible, trained, refused, cluster_full (trajectory_id each), alone (trajectory_id, reason) and singles
+-- (trajectory_id, passed) of those in no group, taken (trajectory_id, group_id): what trained under another group counts as consumed.
 -- Parameters: $night, $rubric_hash, $settings_key, $min_spread.
 WITH in_force AS (
     SELECT
@@ -58,6 +58,7 @@ attempts AS (
         stale.group_id IS NOT NULL AS stale,
         refused.trajectory_id IS NOT NULL AS refused,
         elsewhere.trajectory_id IS NOT NULL AS taken,
+        cluster_full.trajectory_id IS NOT NULL AS cluster_full,
         coalesce(
             eligible.eligible_for IN ('grpo', 'grpo_recomputed') AND eligible.split = 'train' AND in_force.reward IS NOT NULL
             AND refused.trajectory_id IS NULL AND elsewhere.trajectory_id IS NULL,
@@ -68,6 +69,7 @@ attempts AS (
     LEFT JOIN in_force
         ON in_force.trajectory_id = members.trajectory_id AND in_force.group_id = members.group_id
     LEFT JOIN refused ON refused.trajectory_id = eligible.trajectory_id
+    LEFT JOIN cluster_full ON cluster_full.trajectory_id = eligible.trajectory_id
     LEFT JOIN singles ON singles.trajectory_id = eligible.trajectory_id
     LEFT JOIN taken_elsewhere AS elsewhere ON elsewhere.trajectory_id = eligible.trajectory_id
     LEFT JOIN consumed ON consumed.group_id = members.group_id
