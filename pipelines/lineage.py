@@ -28,7 +28,6 @@ from pipelines.schemas import (
     JUDGEMENTS,
     LANES,
     REWARDS,
-    SPLITS,
     TABLES,
     TRAJECTORIES,
     VERDICTS,
@@ -124,14 +123,13 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     members = [] if group_id is None else _rows(workspace, GROUPS.name, group_id=group_id)
     group = None if group_id is None else {name: lanes[name] for name in ("group_id", "window", "seal_reason", "sealed_night")}
     judgements = [] if group_id is None else _rows(workspace, JUDGEMENTS.name, group_id=group_id)
-    splits = _rows(workspace, SPLITS.name, task_key=row["task_key"])
     used = _used(workspace, [trajectory_id])
     told = {name: value for name, value in row.items() if name not in ("turns", "calls", "tools", "record_ids")}
     return {
         "trajectory": {name: value.isoformat() if name.endswith("_at") and value else value for name, value in told.items()},
         "sources": _sources(_lines_of(workspace, [trajectory_id])),
         "duplicates": [duplicate["record_id"] for duplicate in _rows(workspace, DUPLICATES.name, trajectory_id=trajectory_id)],
-        "split": splits[0]["split"] if splits else None,
+        "split": lanes["split"],
         "eligible_for": lanes["eligible_for"],
         "eligible_reason": lanes["eligible_reason"],
         "group": group and {**group, "siblings": [m["trajectory_id"] for m in members if m["trajectory_id"] != trajectory_id]},

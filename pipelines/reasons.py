@@ -30,6 +30,13 @@ DUPLICATE_KINDS = (  # why a record is in no trajectory's provenance
     "no_turns",  # the attempt that it is says nothing: a voice run without text, a run that broke before its first message
     "unreadable",  # its bundle could not be read by the parser: `nightshift replay` tries again
 )
+TASK_SOURCES = (  # what named an attempt's task
+    "log",  # the log's own task id
+    "rule",  # a rule of the workspace: `task` of [groups] or of its source
+    "redacted",  # a rule, but redaction took the name before anybody kept its identity: its first request is the task
+    "request",  # its first request, without what is volatile
+    "nothing",  # neither a name nor a request: it is a task by itself
+)
 LINKS = (
     "subagent",  # started by a tool call of the parent
     "branch",  # goes on from the middle of the parent: another answer, an edited message, a retry

@@ -34,7 +34,7 @@ ELIGIBLE = {
     "unknown_policy_version": "its policy version is not known here",
     "off_line": "its policy version is not on the parent chain of tonight's run",
     "stale": "its policy version is further back than groups.max_policy_lag",
-    "split_pending": "its task has no split yet; the next night draws one",
+    "split_pending": "its task has no split yet; the next night draws one, where rules have changed once `nightshift replay --apply` was run",
     "held_out_task": "its task is held out for evaluation",
     "audit_task": "its task is kept for audits",
     "evaluation_rollout": "it was run for an evaluation",
@@ -62,6 +62,13 @@ FAULT = {
     "timeout": "the infrastructure's time ran out",
     "model_error": "the model's server failed",
     "evaluation_failed": "it ended, but its tests could not run",
+}
+TASK_SOURCE = {
+    "log": "the log names it",
+    "rule": "a rule of the workspace names it",
+    "redacted": "a rule names it, but by text that redaction took, so its first request does",
+    "request": "its first request is the task",
+    "nothing": "the log says neither its name nor what was asked, so it stands alone",
 }
 LINK = {
     "subagent": "a tool call of it started this one",

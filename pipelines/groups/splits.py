@@ -1,7 +1,8 @@
 """Which tasks are trained on and which are held out: the first assignment of a task wins for ever (I8).
 
 Tasks of the configured evaluation sets are assigned before any other; the rest is drawn by a keyed hash of the task, so
-that the draw depends neither on the order in which tasks are seen nor on which others there are.
+that the draw depends neither on the order in which tasks are seen nor on which others there are. A task that got its key when
+rules or a parser changed takes over the strictest split of the keys that its attempts had before: what was held out stays so.
 """
 
 from __future__ import annotations
@@ -16,25 +17,28 @@ import pyarrow as pa
 from pipelines.doors.lake import Snapshot
 from pipelines.errors import ConfigError
 from pipelines.schemas import SPLITS
+from pipelines.tasks import rules_of
 from pipelines.workspace import Workspace
 
 
 def assign_splits(workspace: Workspace, day: str) -> dict[str, int]:
     """Give every task that has none a split; returns the number of tasks by split, all that are known.
 
-    `day` (YYYY-MM-DD) is when new ones are assigned. ConfigError where an evaluation set cannot be read, where one task
+    `day` (YYYY-MM-DD) is when new ones are assigned: none of the log's while attempts are stored that were named under other
+    rules than those in force (`nightshift replay --apply` names them anew). ConfigError where an evaluation set cannot be read, where one task
     stands in both, or where a task was given another split before it was put into a set: it may have been trained on.
     """
     named = _eval_set_tasks(workspace)
+    in_force = {"task_rules": rules_of(workspace).fingerprint}
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
         assigned = snapshot.read(columns=["task_key", "split"])
         held = dict(zip(*(assigned.column(name).to_pylist() for name in ("task_key", "split")), strict=True))
         _refuse_moved(named, held)
-        logged = workspace.queries.run("groups/new_tasks", pinned={SPLITS.name: snapshot.handle})
+        logged = workspace.queries.run("groups/new_tasks", in_force, pinned={SPLITS.name: snapshot.handle})
         splits = {key: (task.split, "eval_set") for key, task in named.items() if key not in held}
-        for key in logged.column("task_key").to_pylist():
-            splits.setdefault(key, (_drawn(workspace, key), "drawn"))
+        for key, inherited in zip(*(logged.column(name).to_pylist() for name in ("task_key", "inherited")), strict=True):
+            splits.setdefault(key, (_drawn(workspace, key), "drawn") if inherited is None else (inherited, "inherited"))
         if not splits:
             return None
         keys = sorted(splits)

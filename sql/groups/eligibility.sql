@@ -13,6 +13,13 @@ WITH memberships AS (
             PARTITION BY g.trajectory_id ORDER BY s.group_id IS NOT NULL, g.sealed_night DESC, g.group_id
         ) = 1
 ),
+-- an attempt whose task was held out under a key that it had before rules or a parser changed stays out of training
+former AS (
+    SELECT r.trajectory_id, max(CASE s.split WHEN 'audit' THEN 2 WHEN 'held_out' THEN 1 ELSE 0 END) AS strictest
+    FROM trajectories.renamed AS r
+    INNER JOIN groups.splits AS s ON s.task_key = r.former_key
+    GROUP BY r.trajectory_id
+),
 facts AS (
     SELECT
         t.trajectory_id,
@@ -27,7 +34,11 @@ facts AS (
         t.num_sampled_turns,
         t.policy_family = $policy AS is_own,
         t.policy_family = 'unknown' AS is_unknown,
-        s.split,
+        CASE
+            WHEN s.split = 'audit' OR f.strictest = 2 THEN 'audit'
+            WHEN s.split = 'held_out' OR f.strictest = 1 THEN 'held_out'
+            ELSE s.split
+        END AS split,
         v.policy_version IS NOT NULL AS is_known,
         v.lag,
         g.group_id,
@@ -37,6 +48,7 @@ facts AS (
         g.sealed_night
     FROM trajectories.trajectories AS t
     LEFT JOIN groups.splits AS s ON s.task_key = t.task_key
+    LEFT JOIN former AS f ON f.trajectory_id = t.trajectory_id
     LEFT JOIN versions AS v ON v.policy_version = t.policy_version
     LEFT JOIN memberships AS g ON g.trajectory_id = t.trajectory_id
 ),

@@ -5,6 +5,7 @@ SELECT
     t.trajectory_id,
     t.task_key,
     t.context_key,
+    t.run_key,
     t.policy_family,
     t.policy_version,
     t.content_id,
