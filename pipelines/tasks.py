@@ -78,8 +78,8 @@ class TaskRules:
         told = [*rules, [rule.described for _, rule in sorted(self.of_sources.items())], self.naming.masks.hash]
         return plain_hash(told) if self.naming or any(rules) or self.of_sources else None
 
-    def names(self, attempt: Attempt, values: Mapping[str, StoredValue], source: SourceConfig | None) -> Names:
-        """What the rules find in an attempt, whose records' values are among `values`.
+    def names(self, attempt: Attempt, values: Sequence[StoredValue], source: SourceConfig | None) -> Names:
+        """What the rules find in an attempt and in its records.
 
         The log's own task id goes before every rule. NamingError where a rule breaks.
         """
@@ -87,9 +87,8 @@ class TaskRules:
         asked = [] if attempt.task_id is not None else [rule for rule in (own, self.task) if rule is not None]
         if not asked and self.run is None:
             return Names()
-        stored = [values[record_id] for record_id in dict.fromkeys(attempt.record_ids)]
-        task = next((name for rule in asked if (name := rule.find(attempt.turns, stored)) is not None), None)
-        return Names(task, None if self.run is None else self.run.find(attempt.turns, stored))
+        task = next((name for rule in asked if (name := rule.find(attempt.turns, values)) is not None), None)
+        return Names(task, None if self.run is None else self.run.find(attempt.turns, values))
 
 
 def rules_of(workspace: Workspace) -> TaskRules:

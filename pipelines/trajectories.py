@@ -41,6 +41,8 @@ SLICE_BUNDLES = 2_000
 
 UNREADABLE = "unreadable"
 NO_TURNS = "no_turns"
+SHOWN = "duplicate_view"
+"""Kinds of duplicates (reasons.DUPLICATE_KINDS) that are told apart here."""
 
 _MISREAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError, NamingError)
 """What a parser raises whose records are not what it takes them for, and a rule of the workspace that breaks over an attempt."""
@@ -310,13 +312,23 @@ class _Read:
         values: dict[str, StoredValue] = {}
         self.bundle = _that_say_something(self.format.attempts([self._stored(record, values) for record in standing]))
         self._check()
-        self.names = {attempt.ref: rules.names(attempt, values, source) for attempt in self.bundle.attempts}
+        self.names = {
+            attempt.ref: rules.names(attempt, [values[record_id] for record_id in self._told_of(attempt)], source)
+            for attempt in self.bundle.attempts
+        }
         for attempt in self.bundle.attempts:
             for turn in attempt.turns:
                 turn.setdefault("id", turn_id(self.identity, turn))
                 if rules.naming.masks and "masked_id" not in turn:
                     turn["masked_id"] = masked_id(self.identity, rules.naming.masks, turn, turn["id"])
         self.claims = [claims_of(self.format, attempt) for attempt in self.bundle.attempts]
+
+    def _told_of(self, attempt: Attempt) -> list[str]:
+        """The records that rules look at: the attempt's own in its order, then those that show it (a trace's header, a span
+        around its calls).
+        """
+        shown = sorted(record_id for record_id, why in self.bundle.left.items() if why == (attempt.ref, SHOWN))
+        return [*dict.fromkeys(attempt.record_ids), *shown]
 
     def claimed(self) -> list[dict[str, Any]]:
         """Rows of _CLAIMS: the attempts with ids by which copies of their answers are known."""
