@@ -28,7 +28,7 @@ from tests.night_rows import freeze
 from tests.trajectories.test_task_rules import by_attempt, unnamed
 
 ROOT = Path(__file__).resolve().parents[2]
-NIGHT = "2026-11-20"
+NIGHT = "2026-11-30"
 NONE_HELD = "[evaluation]\nheld_out_share = 0.0\n"
 HALF_HELD = "[evaluation]\nheld_out_share = 0.5\n"
 RULE = '[groups]\ntask = "$.metadata.ticket"\n'
@@ -85,10 +85,10 @@ def test_a_changed_rule_is_said_shown_and_applied(tmp_path: Path) -> None:
     assert rows_of(workspace, STALE.name) == [
         {"group_id": group, "reason": "member_changed"} for group in sorted(set(first.values()))
     ]
-    groups.seal(workspace, "2026-11-21", judged=True)
+    groups.seal(workspace, "2026-12-01", judged=True)
     names = {row["trajectory_id"]: name for name, row in by_attempt(workspace).items()}
     second = {
-        names[row["trajectory_id"]] for row in workspace.lake.read(GROUPS.name).to_pylist() if row["sealed_night"] == "2026-11-21"
+        names[row["trajectory_id"]] for row in workspace.lake.read(GROUPS.name).to_pylist() if row["sealed_night"] == "2026-12-01"
     }
     assert second == {"p0", "p1", "q0", "q1"}  # what a batch consumed stays where it is, and s0 waits
     assert groups.violations(workspace).num_rows == 0

@@ -118,7 +118,7 @@ def test_volatile_parts_of_request_and_system_prompt_make_no_other_task_or_conte
     assert rows["a0"]["content_id"] != rows["a1"]["content_id"]
     assert json.loads(rows["a0"]["turns"])[1]["content"] == "Case #0: fix /tmp/run0/x.py at 12:00"
     assert set(json.loads(rows["a0"]["turns"])[1]) == {"role", "content", "sampled", "call"}
-    sealed = groups.seal(workspace, "2026-11-20", judged=True)
+    sealed = groups.seal(workspace, "2026-11-30", judged=True)
     assert (sealed.groups, sealed.members) == (1, 2)
 
 
@@ -205,7 +205,7 @@ def test_draws_of_separate_runs_stay_apart(tmp_path: Path) -> None:
     lines = [call(name, **({} if run is None else {"metadata": {"run": run}})) for name, run in runs.items()]
     take_in(workspace, lines)
     names = {row["trajectory_id"]: name for name, row in by_attempt(workspace).items()}
-    groups.seal(workspace, "2026-11-20", judged=True)
+    groups.seal(workspace, "2026-11-30", judged=True)
     found: dict[str, set[str]] = {}
     for row in rows_of(workspace, GROUPS.name):
         found.setdefault(row["group_id"], set()).add(names[row["trajectory_id"]])
@@ -217,7 +217,7 @@ def test_draws_of_separate_runs_stay_apart(tmp_path: Path) -> None:
     # what has no run is in the group that it would be in anyway
     plain = make_workspace(tmp_path / "plain", "[evaluation]\nheld_out_share = 0.0\n")
     take_in(plain, [call("e"), call("f")])
-    groups.seal(plain, "2026-11-20", judged=True)
+    groups.seal(plain, "2026-11-30", judged=True)
     assert {row["group_id"] for row in rows_of(plain, GROUPS.name)} <= set(found)
 
 
