@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import tomllib
 import zoneinfo
 from pathlib import Path
@@ -20,6 +21,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pipelines.errors import ConfigError
 
 CONFIG_FILE = "nightshift.toml"
+_ENTRY = re.compile(r"[^:$]+\.py:[^\W\d]\w*")
+"""`file.py:function`."""
 
 
 class _Section(BaseModel):
@@ -37,6 +40,19 @@ class LakeConfig(_Section):
     """First daily partition. Older days still land; they have no partition in the Dagster UI."""
 
 
+def _rule(value: str | None) -> str | None:
+    """A rule that names tasks or runs; ValueError where it is neither a JSONPath nor a Python entry."""
+    if value is None:
+        return None
+    if value.startswith("$"):
+        from pipelines.landing.naming import checked_path
+
+        checked_path(value)
+    elif not _ENTRY.fullmatch(value):
+        raise ValueError(f"{value!r} is neither a JSONPath, which begins with $, nor `file.py:function`")
+    return value
+
+
 class SourceConfig(_Section):
     """One place where a harness writes its logs."""
 
@@ -50,9 +66,13 @@ class SourceConfig(_Section):
     """Scope of the task ids; None: what the log says, else the format's name."""
     policies: dict[str, str] = Field(default_factory=dict)
     """Logged model name -> `<policy>@<version>`, for logs of our own policy that name only the served model."""
+    task: str | None = None
+    """Names the tasks of these logs, as `groups.task` does, and goes before that; None: that alone."""
     outcome_range: tuple[float, float] | None = None
     """Worst and best outcome that the log writes, e.g. [-1, 1]; None: what the format declares, mostly [0, 1]. An outcome
     outside its range is kept as logged and counts as none."""
+
+    _task_is_a_rule = pydantic.field_validator("task")(_rule)
 
     @pydantic.field_validator("outcome_range")
     @classmethod
@@ -105,6 +125,28 @@ class GroupsConfig(_Section):
     nothing, since nobody knows how they would have ended. scored: for short answers, where not coming to an end is the failure."""
     context: Literal["strict", "task_id"] = "strict"
     """strict: same system prompt, tools and snapshot (I4); task_id: the harness's task id alone decides."""
+    task: str | None = None
+    """Names the task of an attempt whose log has no task id: a JSONPath (`$.metadata.ticket`) into its records as they are
+    stored, of which the first text or number counts, or a Python entry (`file.py:function`, relative to the workspace) that is
+    called with (turns, values) and answers a text or None. None, or where it finds nothing: the first request is the task."""
+    volatile: tuple[str, ...] = ()
+    """What differs in requests and system prompts that are the same: `times`, `uuids`, `paths`, `hex`, `numbers`, or RE2
+    patterns of your own between slashes ("/Case #[0-9]+/"). Empty: every letter counts."""
+    run: str | None = None
+    """Names the run of an attempt, like `task`: attempts of different runs are never siblings. None: runs do not matter."""
+
+    _are_rules = pydantic.field_validator("task", "run")(_rule)
+
+    @pydantic.field_validator("volatile")
+    @classmethod
+    def _are_masks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value:
+            from pipelines.landing.masks import pattern_of
+
+            for name in value:
+                pattern_of(name)
+        return value
+
     near_threshold: float | None = Field(default=0.8, ge=0.5, le=1)
     """Tasks whose requests are at least so similar (Jaccard, of their shingles) are near-copies of each other. A task that is
     one of a held-out or audit task does not train; of those that are ones of each other a night takes `cap_per_cluster` groups.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines import checkpoints, lineage
+from pipelines import checkpoints, lineage, tasks
 from pipelines.config import Config
 from pipelines.doors import damage
 from pipelines.errors import LakeError, NightshiftError
@@ -54,6 +54,7 @@ def check(workspace: Workspace, *, deep: bool = False) -> list[Finding]:
         *_damage(workspace, deep),
         *_tables(workspace),
         *_counts(workspace),
+        *_task_rules(workspace),
         *_lineage(workspace),
         *_invariants(workspace),
     ]
@@ -132,6 +133,21 @@ def _not_to_be_had(workspace: Workspace, one: damage.Damage) -> str | None:
         f"{sum(gone.values())} of its rows cannot be had again: {len(gone)} log file(s) are not there any more, "
         f"{min(gone)} is one"
     )
+
+
+def _task_rules(workspace: Workspace) -> Iterator[Finding]:
+    """Whether everything that is stored was named under the rules in force."""
+    try:
+        parameters = {"task_rules": tasks.rules_of(workspace).fingerprint}
+        number = workspace.queries.run("groups/named_otherwise", parameters).column("num_trajectories")[0].as_py()
+    except NightshiftError as problem:
+        yield Finding("tasks", False, str(problem))
+        return
+    if number:
+        said = f"the rules that name tasks and runs have changed since {number} trajectories were built"
+        yield Finding("tasks", False, f"{said}; `nightshift replay` shows what that changes, with --apply it builds them again")
+    else:
+        yield Finding("tasks", True, "every trajectory was named under the rules in force")
 
 
 def _lineage(workspace: Workspace) -> Iterator[Finding]:

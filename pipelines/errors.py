@@ -12,6 +12,7 @@
     ├── RowWorkerError               a process that makes rows for landing died
     ├── LakeError                    a table cannot be read or written
     │   └── LakeConflictError        other writers won every retry
+    ├── NamingError                  a rule that names tasks or runs broke over an attempt
     ├── VerifierError                a verifier crashed or answered nonsense (a failure, never a score of 0)
     ├── JudgeError                   the judge gave no usable answer
     │   ├── JudgeReplyError          it answered, but not what was asked; says what was wrong
@@ -55,6 +56,7 @@ __all__ = [
     "JudgeUnavailableError",
     "LakeConflictError",
     "LakeError",
+    "NamingError",
     "NightFailedError",
     "NightshiftError",
     "PromotionRefusedError",
@@ -97,6 +99,10 @@ class LakeError(NightshiftError):
 
 class LakeConflictError(LakeError):
     """Other writers won every retry of a commit; the same command can simply be run again."""
+
+
+class NamingError(NightshiftError):
+    """A rule of the workspace that names tasks or runs broke over an attempt, or answered what is no name."""
 
 
 class VerifierError(NightshiftError):

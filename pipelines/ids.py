@@ -111,10 +111,18 @@ class Identity:
         """Under what it was asked: ids of the system prompt's turns, of the tool schema, of the environment snapshot (I4)."""
         return self.of("context", canonical_json([list(system), tools_id, snapshot_id]))
 
-    def group_id(self, task_key: str, context_key: str, trajectory_ids: Sequence[str], *, times: int = 0) -> str:
-        """A group is its task, its context and its sorted members; `times`: how often these became stale as a group before."""
-        again = [f"times {times}"] if times else []
-        return self.of("group", task_key, context_key, *sorted(trajectory_ids), *again)
+    def run_key(self, harness: str, name_id: str) -> str:
+        """The run that attempts belong to, from the identity of its name, where the workspace keeps runs apart."""
+        return self.of("name", "run", harness, name_id)
+
+    def group_id(
+        self, task_key: str, context_key: str, trajectory_ids: Sequence[str], *, run_key: str | None = None, times: int = 0
+    ) -> str:
+        """A group is its task, its context, its run where runs stay apart, and its sorted members; `times`: how often these
+        became stale as a group before.
+        """
+        told = [*([f"run {run_key}"] if run_key is not None else []), *([f"times {times}"] if times else [])]
+        return self.of("group", task_key, context_key, *sorted(trajectory_ids), *told)
 
     def share(self, kind: str, key: str) -> float:
         """A stable pseudo-random number in [0, 1) for a key: draws splits without knowing the other keys."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import groups, trajectories
+from pipelines import groups, tasks, trajectories
 from pipelines.errors import NightshiftError
 from pipelines.landing.land import land, survey
 from pipelines.landing.watching import Seen, look
@@ -29,6 +29,7 @@ def ingest(
 ) -> dict[str, Any]:
     """Land, build, seal what is full; returns the words of `ingest --json`."""
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    tasks.rules_of(workspace)  # one that cannot be used stops it before anything is written
     landed = survey(workspace, paths, format=format) if dry_run else land(workspace, paths, format=format)
     found: dict[str, Any] = {
         "records": landed.records,
@@ -57,6 +58,8 @@ def ingest(
         "linked": built.linked,
         "gaps": built.gaps,
         "identical": built.identical,
+        "named_by": built.named_by,
+        "named_otherwise": sealed.named_otherwise,
         "trajectories": overview.trajectories,
         "groups": overview.groups,
         "groups_mixed": overview.groups_mixed,

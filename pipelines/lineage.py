@@ -30,7 +30,6 @@ from pipelines.schemas import (
     LANES,
     NEAR,
     REWARDS,
-    SPLITS,
     TABLES,
     TRAJECTORIES,
     VERDICTS,
@@ -134,7 +133,6 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     anchors = [row["trajectory_id"] for row in held if row["role"] == "anchor"]
     group = None if group_id is None else {name: lanes[name] for name in ("group_id", "window", "seal_reason", "sealed_night")}
     judgements = [] if group_id is None else _rows(workspace, JUDGEMENTS.name, group_id=group_id)
-    splits = _rows(workspace, SPLITS.name, task_key=row["task_key"])
     used = _used(workspace, [trajectory_id])
     untold = ("turns", "calls", "tools", "record_ids", "request_signature")
     told = {name: value for name, value in row.items() if name not in untold}
@@ -142,7 +140,7 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
         "trajectory": {name: value.isoformat() if name.endswith("_at") and value else value for name, value in told.items()},
         "sources": _sources(_lines_of(workspace, [trajectory_id])),
         "duplicates": [duplicate["record_id"] for duplicate in _rows(workspace, DUPLICATES.name, trajectory_id=trajectory_id)],
-        "split": splits[0]["split"] if splits else None,
+        "split": lanes["split"],
         "near": _rows(workspace, NEAR.name, task_key=row["task_key"]),
         "near_copies": [near["task_key"] for near in _rows(workspace, NEAR.name, near_key=row["task_key"])],
         "clusters": _rows(workspace, CLUSTERS.name, task_key=row["task_key"]),

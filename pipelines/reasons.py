@@ -30,6 +30,13 @@ DUPLICATE_KINDS = (  # why a record is in no trajectory's provenance
     "no_turns",  # the attempt that it is says nothing: a voice run without text, a run that broke before its first message
     "unreadable",  # its bundle could not be read by the parser: `nightshift replay` tries again
 )
+TASK_SOURCES = (  # what named an attempt's task
+    "log",  # the log's own task id
+    "rule",  # a rule of the workspace: `task` of [groups] or of its source
+    "redacted",  # a rule, but redaction took the name before anybody kept its identity: its first request is the task
+    "request",  # its first request, without what is volatile
+    "nothing",  # neither a name nor a request: it is a task by itself
+)
 LINKS = (
     "subagent",  # started by a tool call of the parent
     "branch",  # goes on from the middle of the parent: another answer, an edited message, a retry
@@ -72,6 +79,7 @@ LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of 
     "consumed",  # in a batch of an earlier night, or it holds an answer that trained there under another name (I14)
     "no_siblings",  # in no sealed group
     "late",  # its siblings were sealed before it came, and no other came with it
+    "other_run",  # its siblings belong to other runs, which the workspace keeps apart (groups.run)
     "other_policy",  # its siblings are other policies' attempts, or too distant versions of its own
     "context_mismatch",  # its task has other attempts, each under another prompt, tool schema or snapshot (I4)
     "stale_group",  # a replay changed or removed a member of its group

@@ -1,4 +1,4 @@
-"""Reads: landing/records, trajectories, groups, rewards, consumed, checkpoints. Writes: records, trajectories, groups/stale. Next: groups.
+"""Reads: landing/records, trajectories, groups, rewards, consumed, checkpoints. Writes: records, trajectories, renamed, groups/stale. Next: groups.
 
 The log is the asset: landing/records keeps every record raw, so what an older parser made of it can be made again: where a
 record belongs (landing/placed_anew.py) and what the records of a bundle are. A replay first says what would change, reading
@@ -33,15 +33,16 @@ from pipelines.progress import bar
 from pipelines.reports import Replayed
 from pipelines.schemas import DUPLICATES, STALE, TABLES, TRAJECTORIES
 from pipelines.steps import reached
-from pipelines.trajectories import UNREADABLE, Building, build, slices
+from pipelines.tasks import rules_of
+from pipelines.trajectories import UNREADABLE, Building, build, enter_renamed, renamed, slices
 from pipelines.workspace import Workspace
 
-DERIVED_BY = "parser_version"
-"""Says who made a row and nothing about the attempt: alone it changes nothing that anybody reads."""
+DERIVED_BY = frozenset({"parser_version", "task_rules"})
+"""Say who made a row and nothing about the attempt: alone they change nothing that anybody reads."""
 
 _USAGE = ("num_prompt_tokens", "num_reply_tokens", "cost_usd")
 _CLAIMED = ("call_ids", "copied_call_ids", "copied_from")
-NOT_WEIGHED = frozenset({DERIVED_BY, "format", "request_signature", "started_at", "ended_at", *_USAGE, *_CLAIMED})
+NOT_WEIGHED = frozenset({*DERIVED_BY, "format", "task_source", "request_signature", "started_at", "ended_at", *_USAGE, *_CLAIMED})
 """Columns on which no group, verdict, reward or batch row rests: a member that changed in them alone makes no group stale."""
 
 
@@ -58,6 +59,8 @@ class _Changes:
     columns: Counter[str] = field(default_factory=Counter)
     moved: dict[str, str] = field(default_factory=dict)
     """trajectory_id -> member_changed | member_removed, where a group may rest on it."""
+    renamed: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of trajectories/renamed: attempts whose task gets another key."""
     readable: int = 0
     unreadable: int = 0
 
@@ -74,13 +77,14 @@ class _Changes:
             different = {name for name, value in row.items() if old[name] != value}
             if different:
                 behind.add(row["bundle_key"])
-            if different - {DERIVED_BY}:
+            if different - DERIVED_BY:
                 self.changed += 1
-                self.columns.update(different - {DERIVED_BY})
+                self.columns.update(different - DERIVED_BY)
             else:
                 self.unchanged += 1
             if different - NOT_WEIGHED:
                 self.moved[trajectory_id] = "member_changed"
+        self.renamed += renamed(held, list(made.values()))
         for trajectory_id, row in held.items():
             if trajectory_id not in made:
                 self.removed += 1
@@ -116,8 +120,8 @@ def replay(
 ) -> Replayed:
     """What deriving again would change, or with `apply` does change.
 
-    Looked at are the bundles that another parser version made or that could not be read, with `every` all (settings of a
-    source reach what was built before only so); of `format` and with a record on the days `first` to `last` where these are
+    Looked at are the bundles that another parser version made, that were named under other rules ([groups] task, run,
+    volatile) or that could not be read, with `every` all (other settings of a source reach what was built before only so); of `format` and with a record on the days `first` to `last` where these are
     given. `bundle_keys` narrows it to these, and to what their records are: none is put elsewhere. Where rules or the
     redaction key have changed, nothing else narrows it, since everything is redacted anew then: a secret knows no format.
     UnknownFormatError where no format has that name.
@@ -139,6 +143,7 @@ def replay(
     stale = _stale(workspace, changes)
     versions: dict[str, int] = {}
     if apply and (changes.bundles or placing.rows.num_rows):
+        enter_renamed(workspace, changes.renamed)  # before any row that says so is taken away
         _enter(workspace, stale)
         reached("replay:stale_entered")
         placed_anew.write(workspace, placing)
@@ -215,7 +220,8 @@ def _redact(workspace: Workspace) -> None:
 
 def _bundles(workspace: Workspace, placing: Placing, asked_for: dict[str, Any]) -> list[dict[str, Any]]:
     tables = {"current": placed_anew.current(), "placed": placing.placed}
-    return workspace.queries.run("replay/bundles", asked_for, tables=tables).to_pylist()
+    parameters = {**asked_for, "task_rules": rules_of(workspace).fingerprint}
+    return workspace.queries.run("replay/bundles", parameters, tables=tables).to_pylist()
 
 
 def _compared(workspace: Workspace, bundles: Sequence[dict[str, Any]], placing: Placing) -> _Changes:

@@ -99,6 +99,8 @@ class Built(Report):
     identical: int = 0
     """Records that are equal to another in every byte and name neither id nor time: nobody can tell whether they are
     attempts of their own, so they count as one."""
+    named_by: dict[str, int] = field(default_factory=dict)
+    """Trajectories by what named their task, one of reasons.TASK_SOURCES."""
     unreadable: int = 0
     """Records of bundles that their format's parser could not read: in trajectories/duplicates, to be tried again by a replay."""
 
@@ -163,6 +165,8 @@ class Sealed(Report):
     other_making: int = 0
     """Requests whose signatures were made under other settings and are compared with nothing: `nightshift replay --all` makes
     them anew."""
+    named_otherwise: int = 0
+    """Trajectories whose task was named under other rules than those in force: until a replay no new task gets a split."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,9 +94,12 @@ TRAJECTORIES = TableSpec(
         format=pa.string(),
         parser_version=pa.int32(),  # of the parser that made this row; `nightshift replay` looks for those that are behind
         harness=pa.string(),  # scope of task ids
-        task_id=pa.string(),  # the log's own, null where it has none
+        task_id=pa.string(),  # the log's own, else what a rule of the workspace names it; null where neither does
+        task_source=pa.string(),  # what named the task, one of reasons.TASK_SOURCES; null in rows of older lakes
         task_key=pa.string(),
         context_key=pa.string(),
+        run_key=pa.string(),  # of its run, where groups.run names one: attempts of other runs are no siblings; else null
+        task_rules=pa.string(),  # hash of the rules that name tasks and runs and of what is volatile; null where none is configured
         content_id=pa.string(),  # canonical content of the turns: equal for identical attempts
         attempt=pa.int32(),  # the log's own count, null where it has none
         purpose=pa.string(),  # production | top_up | evaluation
@@ -156,12 +159,23 @@ DUPLICATES = TableSpec(
     partition="day",
 )
 
+RENAMED = TableSpec(
+    "trajectories/renamed",
+    _schema(
+        trajectory_id=pa.string(),
+        former_key=pa.string(),  # task_key that it had before rules or a parser changed: what was held out then stays so
+        task_key=pa.string(),  # that it got instead
+    ),
+    key=("trajectory_id", "former_key", "task_key"),
+    statistics=("trajectory_id", "former_key", "task_key"),
+)
+
 SPLITS = TableSpec(
     "groups/splits",
     _schema(
         task_key=pa.string(),
         split=pa.string(),  # train | held_out | audit
-        source=pa.string(),  # eval_set | drawn | near_trained: drawn for evaluation, but a near-copy of it had trained
+        source=pa.string(),  # eval_set | drawn | inherited: from what its attempts' tasks were called before | near_trained: drawn for evaluation, but a near-copy of it had trained
         day=pa.string(),  # when it was first assigned; the first assignment wins for ever (I8)
     ),
     key=("task_key",),
@@ -176,6 +190,7 @@ GROUPS = TableSpec(
         trajectory_id=pa.string(),
         task_key=pa.string(),
         context_key=pa.string(),
+        run_key=pa.string(),  # of the trajectories; null where runs do not matter
         policy_family=pa.string(),
         policy_version=pa.string(),
         content_id=pa.string(),
@@ -462,6 +477,7 @@ TABLES: dict[str, TableSpec] = {
         QUARANTINE,
         TRAJECTORIES,
         DUPLICATES,
+        RENAMED,
         SPLITS,
         GROUPS,
         STALE,

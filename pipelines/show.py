@@ -45,6 +45,13 @@ def ingested(content: dict[str, Any]) -> None:
     if content.get("dry_run"):
         console.print("\nNothing was written (--dry-run).")
         return
+    if number := (content.get("named_by") or {}).get("redacted"):
+        console.print(f"Of {number} attempts redaction took the name that a rule finds: their first request is their task.")
+    if number := content.get("named_otherwise"):
+        console.print(
+            f"The rules that name tasks have changed since {number} trajectories were built: until `nightshift replay --apply` "
+            "no new task gets a split, so none trains."
+        )
     kinds = {kind: content[f"groups_{kind}"] for kind in ("mixed", "all_pass", "all_fail", "unknown")}
     table(
         "\nWhat the lake holds",

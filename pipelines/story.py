@@ -129,6 +129,10 @@ def _task(content: dict[str, Any]) -> Stage:
     split = content["split"]
     told = f"in the split {split}" if split else "without a split yet"
     sentences = [f"An attempt at task {name}, {told}."]
+    if row["task_source"] is not None:
+        sentences.append(f"Named by {row['task_source']} ({words.TASK_SOURCE.get(row['task_source'], row['task_source'])}).")
+    if row["run_key"] is not None:
+        sentences.append(f"Of run {row['run_key']}: attempts of other runs are no siblings.")
     for near in content["near"]:
         late = ", which was found only after it had trained" if near["trained"] else ""
         sentences.append(

@@ -1,4 +1,4 @@
-"""Reads: landing/records. Writes: trajectories/trajectories, trajectories/duplicates. Next: groups.
+"""Reads: landing/records. Writes: trajectories/trajectories, trajectories/duplicates, trajectories/renamed. Next: groups.
 
 Stage 2: the records of each bundle become one or more rows in uniform words, whatever format they were logged in. Bundles
 are built anew as a whole, so that a mended parser or a late record changes what it should and nothing else. Every record
@@ -20,16 +20,19 @@ import pyarrow.dataset as ds
 
 from pipelines.config import SourceConfig
 from pipelines.doors.lake import Snapshot
+from pipelines.errors import NamingError
 from pipelines.ids import canonical_json
 from pipelines.landing import redacted_anew, registry
 from pipelines.landing.copied import claims_of, without_copied
 from pipelines.landing.format import Attempt, Bundle, StoredRecord, asked, units
+from pipelines.landing.naming import masked_id
 from pipelines.landing.shared_answers import shared_answers
 from pipelines.landing.sources import settings_of
 from pipelines.landing.spelling import turn_id, with_identities
 from pipelines.reports import Built
-from pipelines.schemas import DUPLICATES, TABLES, TRAJECTORIES
+from pipelines.schemas import DUPLICATES, RENAMED, TABLES, TRAJECTORIES
 from pipelines.signatures import Making, request_text, signatures
+from pipelines.tasks import INTERNAL, LOG, NOTHING, REDACTED, REQUEST, RULE, StoredValue, TaskRules, rules_of
 from pipelines.workspace import Workspace
 
 SLICE_BYTES = 64 << 20
@@ -40,13 +43,17 @@ SLICE_BUNDLES = 2_000
 
 UNREADABLE = "unreadable"
 NO_TURNS = "no_turns"
+SHOWN = "duplicate_view"
+"""Kinds of duplicates (reasons.DUPLICATE_KINDS) that are told apart here."""
 
-_MISREAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError)
-"""What a parser raises whose records are not what it takes them for."""
+_MISREAD = (ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError, NamingError)
+"""What a parser raises whose records are not what it takes them for, and a rule of the workspace that breaks over an attempt."""
 
 _CLAIMS = pa.schema(
     [TRAJECTORIES.schema.field(name) for name in ("trajectory_id", "bundle_key", "format", "started_at", "ended_at", "call_ids")]
 )
+
+_NAMED = ("task_key", "task_rules", "parser_version")
 
 UNKNOWN_POLICY = "unknown"
 """policy_family of attempts whose log names no model."""
@@ -96,11 +103,12 @@ class Building:
 
     def __init__(self, workspace: Workspace, placed: pa.Table | None = None) -> None:
         """`placed`: where a replay would put some records (placed_anew.PLACED); for `rows` alone."""
-        self.workspace, self.placed = workspace, placed
+        self.workspace, self.placed, self.rules = workspace, placed, rules_of(workspace)
         self.settings: dict[str, SourceConfig | None] = {}
         self.days: set[str] = set()
         self.trajectories = self.faults = self.linked = self.gaps = self.identical = 0
         self.left_out: Counter[str] = Counter()
+        self.named_by: Counter[str] = Counter()
         self.versions: dict[str, int] = {}
 
     def add(self, bundle_keys: list[str]) -> None:
@@ -130,6 +138,7 @@ class Building:
         left = self.workspace.queries.run("trajectories/days_of_bundles", tables={"asked": asked}).column("day").to_pylist()
         before = redacted_anew.mark(self.workspace.lake)
         rows = self.rows(bundle_keys)
+        self._enter_renamed(bundle_keys, rows[TRAJECTORIES.name])
         for table in (TRAJECTORIES.name, DUPLICATES.name):
             made = pa.Table.from_pylist(rows[table], schema=TABLES[table].schema)
             commit = self.workspace.lake.replace_rows(table, "bundle_key", bundle_keys, lambda _, made=made: made)
@@ -138,6 +147,11 @@ class Building:
             self.replace(bundle_keys)
             return
         self._count(rows, {*left, *(row["day"] for kept in rows.values() for row in kept)})
+
+    def _enter_renamed(self, bundle_keys: list[str], rows: Sequence[dict[str, Any]]) -> None:
+        columns = ["trajectory_id", *_NAMED]
+        held = self.workspace.lake.read(TRAJECTORIES.name, columns, ds.field("bundle_key").isin(bundle_keys))
+        enter_renamed(self.workspace, renamed({row["trajectory_id"]: row for row in held.to_pylist()}, rows))
 
     def settle(self) -> int:
         """Build again what says otherwise than all claims together whose an answer is; how many bundles.
@@ -161,6 +175,7 @@ class Building:
             linked=self.linked,
             gaps=self.gaps,
             identical=self.identical,
+            named_by=dict(sorted(self.named_by.items())),
             unreadable=self.left_out[UNREADABLE],
             versions=self.versions,
         )
@@ -173,6 +188,7 @@ class Building:
         self.linked += sum(1 for row in made if row["link"] is not None)
         self.gaps += sum(1 for row in made if row["num_gaps"])
         self.identical += sum(row["num_identical"] - 1 for row in made)
+        self.named_by.update(row["task_source"] for row in made)
         self.left_out.update(row["kind"] for row in rows[DUPLICATES.name])
 
     def rows(self, bundle_keys: list[str]) -> dict[str, list[dict[str, Any]]]:
@@ -188,7 +204,7 @@ class Building:
         for bundle_key, of_bundle in itertools.groupby(one_by_one, key=lambda row: row["bundle_key"]):
             given = list(of_bundle)
             try:
-                read.append(_Read(self.workspace, bundle_key, given, self._source(given)))
+                read.append(_Read(self.workspace, self.rules, bundle_key, given, self._source(given)))
             except _MISREAD as problem:
                 rows[DUPLICATES.name] += _unreadable(bundle_key, given, problem)
         owners = self._owners(read)
@@ -227,6 +243,28 @@ class Building:
         return self.settings[source]
 
 
+def renamed(held: Mapping[str, Mapping[str, Any]], made: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Attempts whose task has another key since rules or parser changed, as rows of trajectories/renamed.
+
+    `held`: rows that are about to be replaced, by trajectory_id. A record that came late renames no task in this sense: what
+    an attempt was called before it was whole depends on the order of delivery, and must decide nothing.
+    """
+    rows = []
+    for row in made:
+        old = held.get(row["trajectory_id"])
+        if old is None or old["task_key"] == row["task_key"]:
+            continue
+        if any(old[name] != row[name] for name in ("task_rules", "parser_version")):
+            rows.append({"trajectory_id": row["trajectory_id"], "former_key": old["task_key"], "task_key": row["task_key"]})
+    return rows
+
+
+def enter_renamed(workspace: Workspace, rows: Sequence[dict[str, Any]]) -> None:
+    """Keep what attempts' tasks were called before their rows are replaced: what was held out then stays so (I8)."""
+    if rows:
+        workspace.lake.append_missing(RENAMED.name, pa.Table.from_pylist(list(rows), schema=RENAMED.schema))
+
+
 def _unreadable(bundle_key: str, records: Sequence[Mapping[str, Any]], problem: Exception) -> list[dict[str, Any]]:
     """Rows of duplicates for a bundle that its parser cannot read."""
     parser_version = registry.by_name(records[0]["format"]).parser_version
@@ -263,21 +301,40 @@ class _Read:
     """
 
     def __init__(
-        self, workspace: Workspace, bundle_key: str, records: Sequence[Mapping[str, Any]], source: SourceConfig | None
+        self,
+        workspace: Workspace,
+        rules: TaskRules,
+        bundle_key: str,
+        records: Sequence[Mapping[str, Any]],
+        source: SourceConfig | None,
     ) -> None:
-        self.identity, self.bundle_key, self.source = workspace.identity, bundle_key, source
+        self.identity, self.bundle_key, self.source, self.rules = workspace.identity, bundle_key, source, rules
         self.records = records
         standing = [record for record in records if record["record_id"] == record["stands"]]
         self.format = registry.by_name(records[0]["format"])
         self.days = {record["record_id"]: record["day"] for record in standing}
         self.known: dict[tuple[str, bytes], str] = {}
         """Identity before redaction of tools, task ids and snapshots, by what they read like now."""
-        self.bundle = _that_say_something(self.format.attempts([self._stored(record) for record in standing]))
+        values: dict[str, StoredValue] = {}
+        self.bundle = _that_say_something(self.format.attempts([self._stored(record, values) for record in standing]))
         self._check()
+        self.names = {
+            attempt.ref: rules.names(attempt, [values[record_id] for record_id in self._told_of(attempt)], source)
+            for attempt in self.bundle.attempts
+        }
         for attempt in self.bundle.attempts:
             for turn in attempt.turns:
                 turn.setdefault("id", turn_id(self.identity, turn))
+                if rules.naming.masks and "masked_id" not in turn:
+                    turn["masked_id"] = masked_id(self.identity, rules.naming.masks, turn, turn["id"])
         self.claims = [claims_of(self.format, attempt) for attempt in self.bundle.attempts]
+
+    def _told_of(self, attempt: Attempt) -> list[str]:
+        """The records that rules look at: the attempt's own in its order, then those that show it (a trace's header, a span
+        around its calls).
+        """
+        shown = sorted(record_id for record_id, why in self.bundle.left.items() if why == (attempt.ref, SHOWN))
+        return [*dict.fromkeys(attempt.record_ids), *shown]
 
     def claimed(self) -> list[dict[str, Any]]:
         """Rows of _CLAIMS: the attempts with ids by which copies of their answers are known."""
@@ -337,14 +394,9 @@ class _Read:
             policy_version = source.policies.get(attempt.model)
         outcome_range = (source.outcome_range if source else None) or attempt.outcome_range
         system, request = asked(attempt.turns)
-        if attempt.task_id is not None:
-            task_key = self.identity.named_task_key(harness, self._known("task_id", attempt.task_id))
-        else:
-            # a log of answers alone does not say what was asked: strangers must not become siblings
-            unasked = () if request else (self._trajectory_id(attempt.ref),)
-            task_key = self.identity.request_task_key(harness, [*(turn["id"] for turn in request), *unasked])
+        task_source, task_id, task_key = self._task(attempt, harness, request)
         context_key = self.identity.context_key(
-            [turn["id"] for turn in system],
+            [_masked_id(turn) for turn in system],
             None if attempt.tools is None else self._known("tools", attempt.tools),
             None if attempt.snapshot is None else self._known("snapshot", attempt.snapshot),
         )
@@ -356,9 +408,12 @@ class _Read:
             "format": self.format.name,
             "parser_version": self.format.parser_version,
             "harness": harness,
-            "task_id": attempt.task_id,
+            "task_id": task_id,
+            "task_source": task_source,
             "task_key": task_key,
             "context_key": context_key,
+            "run_key": self._run_key(attempt, harness),
+            "task_rules": self.rules.fingerprint,
             "content_id": self.identity.of("content", canonical_json(said(attempt.turns))),
             "attempt": attempt.attempt,
             "purpose": attempt.purpose,
@@ -393,11 +448,12 @@ class _Read:
             "record_ids": attempt.record_ids,
         }
 
-    def _stored(self, record: Mapping[str, Any]) -> StoredRecord:
+    def _stored(self, record: Mapping[str, Any], values: dict[str, StoredValue]) -> StoredRecord:
         value = orjson.loads(record["raw"])
         spelled = self.format.spell(value)
         stored = None if record["identities"] is None else orjson.loads(record["identities"])
-        found = with_identities(self.identity, spelled, stored)
+        found = with_identities(self.identity, spelled, stored, self.rules.naming)
+        values[record["record_id"]] = StoredValue(value, stored)
         for name, said_now in (("tools", spelled.tools), ("task_id", spelled.task_id), ("snapshot", spelled.snapshot)):
             if said_now is not None and found[name] is not None:
                 self.known[name, canonical_json(said_now)] = found[name]
@@ -409,6 +465,26 @@ class _Read:
             day=record["day"],
             byte_start=record["byte_start"],
         )
+
+    def _task(self, attempt: Attempt, harness: str, request: Sequence[Mapping[str, Any]]) -> tuple[str, str | None, str]:
+        """What named an attempt's task (reasons.TASK_SOURCES), its name, its key."""
+        if attempt.task_id is not None:
+            named = self._known("task_id", attempt.task_id)
+            return LOG, attempt.task_id, self.identity.named_task_key(harness, named)
+        name = self.names[attempt.ref].task
+        if name is not None and name.name_id is not None:
+            return RULE, name.text, self.identity.named_task_key(harness, name.name_id)
+        # a log of answers alone does not say what was asked: strangers must not become siblings
+        unasked = () if request else (self._trajectory_id(attempt.ref),)
+        task_key = self.identity.request_task_key(harness, [*(_masked_id(turn) for turn in request), *unasked])
+        return REDACTED if name is not None else REQUEST if request else NOTHING, None, task_key
+
+    def _run_key(self, attempt: Attempt, harness: str) -> str | None:
+        run = self.names[attempt.ref].run
+        if run is None:
+            return None
+        # of a run whose name is gone nobody knows which other attempts belong to it
+        return self.identity.run_key(harness, run.name_id or self._trajectory_id(attempt.ref))
 
     def _known(self, name: str, said_now: Any) -> str:
         held = self.known.get((name, canonical_json(said_now)))
@@ -466,4 +542,9 @@ def said(turns: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def _stored_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in turn.items() if name not in ("id", "reasoning_id")}
+    return {name: value for name, value in turn.items() if name not in INTERNAL}
+
+
+def _masked_id(turn: Mapping[str, Any]) -> str:
+    """Who said what, without what the workspace declares volatile."""
+    return turn.get("masked_id") or turn["id"]

@@ -37,7 +37,7 @@ ELIGIBLE = {
     "off_line": "its policy version is not on the parent chain of tonight's run",
     "stale": "its policy version is further back than groups.max_policy_lag",
     "too_old": "it was logged more than groups.max_age_days before the night",
-    "split_pending": "its task has no split yet; the next night draws one",
+    "split_pending": "its task has no split yet; the next night draws one, where rules have changed once `nightshift replay --apply` was run",
     "held_out_task": "its task is held out for evaluation",
     "audit_task": "its task is kept for audits",
     "near_held_out": "its task is a near-copy of one that is held out or kept for audits",
@@ -51,6 +51,7 @@ LANE = ELIGIBLE | {
     "consumed": "a batch holds its group or one of its answers already, and an attempt trains once",
     "no_siblings": "no other attempt at its task that could be used stands beside it in a group",
     "late": "its siblings were sealed before it came, and no other came with it",
+    "other_run": "the other attempts at its task belong to other runs, and the workspace keeps runs apart",
     "other_policy": "the other attempts at its task are of other policies, or of versions too far from its own",
     "context_mismatch": "its task has other attempts, each under another prompt, tool schema or snapshot",
     "stale_group": "a member of its group was changed or removed since the group was sealed",
@@ -71,6 +72,13 @@ FAULT = {
     "timeout": "the infrastructure's time ran out",
     "model_error": "the model's server failed",
     "evaluation_failed": "it ended, but its tests could not run",
+}
+TASK_SOURCE = {
+    "log": "the log names it",
+    "rule": "a rule of the workspace names it",
+    "redacted": "a rule names it, but by text that redaction took, so its first request does",
+    "request": "its first request is the task",
+    "nothing": "the log says neither its name nor what was asked, so it stands alone",
 }
 LINK = {
     "subagent": "a tool call of it started this one",

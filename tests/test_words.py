@@ -17,6 +17,7 @@ from pipelines.landing.quarantine import REASONS
         (words.ELIGIBLE, reasons.ELIGIBLE_REASONS),
         (words.LANE, reasons.ELIGIBLE_REASONS + reasons.LANE_REASONS),
         (words.FAULT, reasons.FAULTS),
+        (words.TASK_SOURCE, reasons.TASK_SOURCES),
         (words.LINK, reasons.LINKS),
         (words.REWARD, reasons.REWARD_REASONS),
         (words.WANTED, reasons.WANTED_REASONS),

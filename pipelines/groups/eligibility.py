@@ -16,7 +16,7 @@ def eligibility(workspace: Workspace, night: str | None = None) -> pa.Table:
     """One row per trajectory, sorted by its id. `night` (YYYY-MM-DD) is what ages count from; None: the day of the newest attempt.
 
     Columns: trajectory_id, eligible_for (one of contract.LANES), eligible_reason (one of reasons.ELIGIBLE_REASONS), split
-    (null before `assign_splits` saw its task), day, task_key, context_key, policy_family, policy_version, lag (null off
+    (null before `assign_splits` saw its task), day, task_key, context_key, run_key, policy_family, policy_version, lag (null off
     tonight's parent chain), purpose, fault, masked (its cut off answer makes it no sibling), and group_id, role, window, seal_reason, sealed_night (null where it is in no sealed group).
     """
     lags = chain.lags(workspace)

@@ -25,6 +25,7 @@ from pipelines.groups.splits import assign_and_compare
 from pipelines.groups.taken import taken
 from pipelines.reports import Overview, Sealed, WantedTasks
 from pipelines.schemas import GROUPS, SPLITS, STALE, TRAJECTORIES, WANTED
+from pipelines.tasks import rules_of
 from pipelines.workspace import Workspace
 from trainer.contract import MIN_SPREAD, REWARD_UNIT
 
@@ -57,6 +58,8 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
         return rows
 
     commit = workspace.lake.append_computed(GROUPS.name, compute)
+    in_force = {"task_rules": rules_of(workspace).fingerprint}
+    named_otherwise = workspace.queries.run("groups/named_otherwise", in_force).column("num_trajectories")[0].as_py()
     masked = {"masked": workspace.config.groups.truncated == "masked"}
     waiting = workspace.queries.run("groups/waiting", masked, tables={"taken": spent}).column("num_waiting")[0].as_py()
     roles = _counts(rows, "role")
@@ -69,6 +72,7 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
         splits=splits,
         **near_counts(workspace),
         other_making=entered.other_making,
+        named_otherwise=named_otherwise,
         versions={GROUPS.name: commit.version, SPLITS.name: workspace.lake.version(SPLITS.name) or 0},
         why_nothing=None if num_groups else f"no trajectories can form a new group ({waiting} wait for siblings)",
     )
@@ -167,13 +171,13 @@ def _cuts(workspace: Workspace, night: str, spent: pa.Table, *, judged: bool, pi
     # ids are keyed hashes, which SQL cannot make
     stale = set(workspace.lake.read(STALE.name, ["group_id"]).column("group_id").to_pylist())
     ids = []
-    for task_key, context, members in zip(
-        *(cuts.column(name).to_pylist() for name in ("task_key", "context", "trajectory_ids")), strict=True
+    for task_key, context, run_key, members in zip(
+        *(cuts.column(name).to_pylist() for name in ("task_key", "context", "run_key", "trajectory_ids")), strict=True
     ):
-        times, group_id = 0, workspace.identity.group_id(task_key, context, members)
+        times, group_id = 0, workspace.identity.group_id(task_key, context, members, run_key=run_key)
         while group_id in stale:  # the very same members were a group before
             times += 1
-            group_id = workspace.identity.group_id(task_key, context, members, times=times)
+            group_id = workspace.identity.group_id(task_key, context, members, run_key=run_key, times=times)
         ids.append(group_id)
     return cuts.append_column("group_id", pa.array(ids, pa.string()))
 

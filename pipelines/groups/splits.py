@@ -1,8 +1,10 @@
 """Which tasks are trained on and which are held out: the first assignment of a task wins for ever (I8).
 
 Tasks of the configured evaluation sets are assigned before any other; the rest is drawn by a keyed hash of the task, so
-that the draw depends neither on the order in which tasks are seen nor on which others there are. One exception: what is drawn
-for evaluation although a near-copy of it has trained is trained on too, since it would measure memory.
+that the draw depends neither on the order in which tasks are seen nor on which others there are. Two exceptions: a task that got
+its key when rules or a parser changed takes over the strictest split of the keys that its attempts had before, so that what
+was held out stays so; and what is drawn for evaluation although a near-copy of it has trained is trained on too, since it
+would measure memory.
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ from pipelines.doors.lake import Snapshot
 from pipelines.errors import ConfigError
 from pipelines.groups.near_tasks import Entered, enter, near_trained
 from pipelines.schemas import SPLITS
+from pipelines.tasks import rules_of
 from pipelines.workspace import Workspace
 
 
 def assign_splits(workspace: Workspace, day: str) -> dict[str, int]:
     """Give every task that has none a split; returns the number of tasks by split, all that are known.
 
-    `day` (YYYY-MM-DD) is when new ones are assigned. ConfigError where an evaluation set cannot be read, where one task
-    stands in both, or where a task was given another split before it was put into a set: it may have been trained on. Then
-    requests that are new are held against those of other splits (near_tasks.py): every task with a split was compared.
+    `day` (YYYY-MM-DD) is when new ones are assigned: none of the log's while attempts are stored that were named under other
+    rules than those in force (`nightshift replay --apply` names them anew). ConfigError where an evaluation set cannot be read,
+    where one task stands in both, or where a task was given another split before it was put into a set: it may have been trained
+    on. Then requests that are new are held against those of other splits (near_tasks.py): every task with a split was compared.
     """
     return assign_and_compare(workspace, day)[0]
 
@@ -34,14 +38,23 @@ def assign_splits(workspace: Workspace, day: str) -> dict[str, int]:
 def assign_and_compare(workspace: Workspace, day: str) -> tuple[dict[str, int], Entered]:
     """`assign_splits`, with what comparing found."""
     named = _eval_set_tasks(workspace)
+    in_force = {"task_rules": rules_of(workspace).fingerprint}
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
         assigned = snapshot.read(columns=["task_key", "split"])
         held = dict(zip(*(assigned.column(name).to_pylist() for name in ("task_key", "split")), strict=True))
         _refuse_moved(named, held)
-        logged = workspace.queries.run("groups/new_tasks", pinned={SPLITS.name: snapshot.handle})
+        logged = workspace.queries.run("groups/new_tasks", in_force, pinned={SPLITS.name: snapshot.handle})
         splits = {key: (task.split, "eval_set") for key, task in named.items() if key not in held}
-        drawn = {key: _drawn(workspace, key) for key in logged.column("task_key").to_pylist() if key not in splits}
+        found = dict(zip(*(logged.column(name).to_pylist() for name in ("task_key", "inherited")), strict=True))
+        drawn: dict[str, str] = {}
+        for key, inherited in found.items():
+            if key in splits:
+                continue
+            if inherited is not None:
+                splits[key] = (inherited, "inherited")
+            else:
+                drawn[key] = _drawn(workspace, key)
         memorised = near_trained(workspace, [key for key, split in drawn.items() if split != "train"])
         for key, split in drawn.items():
             splits[key] = ("train", "near_trained") if key in memorised else (split, "drawn")

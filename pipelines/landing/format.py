@@ -360,12 +360,19 @@ def merged(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:
         whole["reasoning"] = "".join(reasonings)
     if calls := [call for turn in turns for call in turn.get("tool_calls") or ()]:
         whole["tool_calls"] = calls
-    whole["id"] = "+".join(
-        str(turn["id"]) for turn in turns if turn.get("id") and (turn.get("content") or turn.get("tool_calls"))
-    ) or next((str(turn["id"]) for turn in turns if turn.get("id")), "")  # nothing but reasoning
+    whole["id"] = "+".join(str(turn["id"]) for turn in turns if turn.get("id") and _says(turn)) or next(
+        (str(turn["id"]) for turn in turns if turn.get("id")), ""
+    )  # nothing but reasoning
+    if any(turn.get("masked_id") for turn in turns):
+        masked = [turn.get("masked_id") or turn["id"] for turn in turns if turn.get("id") and _says(turn)]
+        whole["masked_id"] = "+".join(masked) or whole["id"]
     whole["reasoning_id"] = "+".join(str(turn["reasoning_id"]) for turn in turns if turn.get("reasoning_id")) or None
     whole.setdefault("call", None)
     return whole
+
+
+def _says(turn: dict[str, Any]) -> bool:
+    return bool(turn.get("content") or turn.get("tool_calls"))
 
 
 def asked(turns: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -39,6 +39,7 @@ from pipelines.landing.format import BadRecord, LogFormat
 from pipelines.landing.head import Head
 from pipelines.landing.held import Held
 from pipelines.landing.jsonl import LineReader, Lines
+from pipelines.landing.naming import Naming
 from pipelines.landing.offsets import Position
 from pipelines.landing.pooled import Pooled, Reading
 from pipelines.landing.redaction_rules import rules_of
@@ -157,6 +158,7 @@ class Landing:
     def __init__(self, workspace: Workspace, day: str, write: bool) -> None:
         self.workspace, self.write = workspace, write
         rules, now = rules_of(workspace), datetime.datetime.now(datetime.UTC)
+        naming = Naming.of(workspace.config)
         self._setting = RowSetting(
             identity=workspace.identity,
             redaction_key=workspace.redaction_key,
@@ -165,6 +167,8 @@ class Landing:
             policy=workspace.config.policy.name,
             day=day,
             now=now,
+            volatile=naming.masks.names,
+            paths=naming.paths,
         )
         self._tokenizer = partial(tokenizer_file, workspace)
         self._rows = RowMaker(self._setting, self._tokenizer)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pipelines.doors.lake import Lake, Snapshot
+from pipelines.landing.naming import Naming
 from pipelines.landing.redacting_again import redacted_again
 from pipelines.landing.redaction import Redactor, keyed_anew, under
 from pipelines.landing.redaction_rules import rules_of
@@ -188,6 +189,7 @@ class _Redacting:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace, self.rules = workspace, rules_of(workspace)
         self.under = under(self.rules, workspace.redaction_key)
+        self.naming = Naming.of(workspace.config)
         self.changed: set[str] = set()
         """Bundles of records whose text changed."""
 
@@ -196,7 +198,7 @@ class _Redacting:
         if row["rules"] == self.under:
             return row
         redactor = self._redactor()
-        again = redacted_again(row, redactor, self.workspace.identity)
+        again = redacted_again(row, redactor, self.workspace.identity, self.naming)
         if again["raw"] != row["raw"]:
             self.changed.add(row["bundle_key"])
         source = keyed_anew(row["source"], redactor.key, row["rules"])

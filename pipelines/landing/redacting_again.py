@@ -14,11 +14,12 @@ import orjson
 from pipelines.errors import UnknownFormatError
 from pipelines.ids import Identity
 from pipelines.landing import registry
+from pipelines.landing.naming import NOTHING, Naming
 from pipelines.landing.redaction import Redactor, dumped, keyed_anew, without_token_ids
 from pipelines.landing.spelling import identities
 
 
-def redacted_again(row: Mapping[str, Any], redactor: Redactor, identity: Identity) -> dict[str, Any]:
+def redacted_again(row: Mapping[str, Any], redactor: Redactor, identity: Identity, naming: Naming = NOTHING) -> dict[str, Any]:
     """The columns of landing/records (`raw`, `identities`, `rules`) that a row has under the redactor's rules.
 
     `rules` always becomes theirs; equal `raw` means that nothing else changes. Ids and logprobs of a record that changes
@@ -31,9 +32,12 @@ def redacted_again(row: Mapping[str, Any], redactor: Redactor, identity: Identit
         if raw != row["raw"]:  # ids spell the old tokens
             raw = dumped(without_token_ids(value))
         return {"raw": raw, "identities": kept, "rules": redactor.under}
-    if kept is None:
-        try:
-            kept = dumped(identities(identity, registry.by_name(row["format"]).spell(value)))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, UnknownFormatError):
-            kept = None  # as at landing: the trajectories stage says of the whole bundle that it cannot be read
+    try:
+        spelled = registry.by_name(row["format"]).spell(value)
+        if kept is None:
+            kept = dumped(identities(identity, spelled, naming, value))
+        elif naming:  # a mask or a path that was configured since it was changed first
+            kept = dumped(naming.completed(identity, spelled.turns, orjson.loads(kept), value))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, UnknownFormatError):
+        pass  # as at landing: the trajectories stage says of the whole bundle that it cannot be read
     return {"raw": dumped(redacted), "identities": kept, "rules": redactor.under}

@@ -18,6 +18,8 @@ from pipelines.ids import Identity
 from pipelines.landing.chunks import Identified
 from pipelines.landing.decoding import exact, written
 from pipelines.landing.format import BadRecord, LogFormat, SourceRecord
+from pipelines.landing.masks import Masks
+from pipelines.landing.naming import Naming
 from pipelines.landing.redacted_tokens import with_token_ids
 from pipelines.landing.redaction import Redactor, dumped, under
 from pipelines.landing.redaction_rules import Rule, Rules
@@ -52,6 +54,9 @@ class RowSetting:
     day: str
     """Of records whose log has no times."""
     now: datetime.datetime
+    volatile: tuple[str, ...] = ()
+    """Masks ([groups] volatile), and JSONPaths that name tasks or runs: what they give is kept where redaction changes it."""
+    paths: tuple[str, ...] = ()
 
 
 @dataclass
@@ -104,6 +109,7 @@ class RowMaker:
     def __init__(self, setting: RowSetting, tokenizer: Callable[[], Path | None]) -> None:
         self.setting, self.day, self.now = setting, setting.day, setting.now
         self.rules = Rules(setting.rules, setting.allow)
+        self.naming = Naming(Masks(setting.volatile), setting.paths)
         self._find_tokenizer = tokenizer
         self.screen = BlockScreen(Screen(self.rules))
         self._stored: dict[str, str] = {}
@@ -200,7 +206,7 @@ class RowMaker:
         if not redactor.counts.total():
             return (written(value) if record.text is None else record.text), None
         try:  # the text changes and no id may: they are taken before
-            spelled = dumped(identities(self.setting.identity, format.spell(record.value)))
+            spelled = dumped(identities(self.setting.identity, format.spell(record.value), self.naming, record.value))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             spelled = None  # not to be read by this parser: the trajectories stage says so of the whole bundle
         redacted = with_token_ids(value, redacted, redactor, partial(self._tokenizer, value))

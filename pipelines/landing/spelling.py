@@ -13,6 +13,7 @@ import orjson
 
 from pipelines.ids import Identity, canonical_json
 from pipelines.landing.format import Spelled
+from pipelines.landing.naming import NOTHING, Naming
 
 
 def spoken(turn: dict[str, Any]) -> bytes:
@@ -35,25 +36,36 @@ def reasoning_id(identity: Identity, turn: dict[str, Any]) -> str | None:
     return None if not reasoning else identity.of("turn", "reasoning", canonical_json(reasoning))
 
 
-def identities(identity: Identity, spelled: Spelled) -> dict[str, Any]:
-    """The identities of a record's turns, tools, task id and snapshot; JSON types only, null where it has none."""
+def identities(identity: Identity, spelled: Spelled, naming: Naming = NOTHING, value: Any = None) -> dict[str, Any]:
+    """The identities of a record's turns, tools, task id and snapshot; JSON types only, null where it has none.
+
+    `naming`: what of `value`, the record itself, is kept besides since tasks or runs are named by it (naming.py).
+    """
+    turns = [[turn_id(identity, turn), reasoning_id(identity, turn)] for turn in spelled.turns]
     return {
-        "turns": [[turn_id(identity, turn), reasoning_id(identity, turn)] for turn in spelled.turns],
+        "turns": turns,
         "tools": None if spelled.tools is None else identity.tools_id(spelled.tools),
         "task_id": None if spelled.task_id is None else identity.name_id(spelled.task_id),
         "snapshot": None if spelled.snapshot is None else identity.name_id(spelled.snapshot),
+        **(naming.kept(identity, spelled.turns, [str(said) for said, _ in turns], value) if naming else {}),
     }
 
 
-def with_identities(identity: Identity, spelled: Spelled, stored: dict[str, Any] | None) -> dict[str, Any]:
+def with_identities(
+    identity: Identity, spelled: Spelled, stored: dict[str, Any] | None, naming: Naming = NOTHING
+) -> dict[str, Any]:
     """Give every turn its `id` and `reasoning_id`, and return the record's identities.
 
     `stored` are those that landing kept since redaction changed the record; None: the text is as it was logged. Where a
     mended parser reads other turns than landing did, the stored ones fit no more and those of the redacted text stand.
+    Where something is volatile, every turn gets its `masked_id` too.
     """
     computed = identities(identity, spelled) if stored is None or len(stored["turns"]) != len(spelled.turns) else stored
     for turn, (said, reasoned) in zip(spelled.turns, computed["turns"], strict=True):
         turn["id"], turn["reasoning_id"] = said, reasoned
+    masked = naming.masked_ids(identity, spelled.turns, [said for said, _ in computed["turns"]], stored)
+    for turn, masked_id in zip(spelled.turns, masked or (), strict=False):
+        turn["masked_id"] = masked_id
     return computed
 
 

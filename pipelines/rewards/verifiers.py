@@ -8,15 +8,13 @@ night as failed would bury the one line that says which file to mend.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import numbers
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pipelines.config import VerifierConfig
+from pipelines.entry_points import code_of, function_of
 from pipelines.errors import ConfigError, VerifierError
 from pipelines.ids import plain_hash
 from pipelines.workspace import Workspace
@@ -115,38 +113,13 @@ def _load(workspace: Workspace, config: VerifierConfig) -> Verifier:
     if not file_name or not function:
         raise ConfigError(f"verifier {config.name}: entry {config.entry!r} is not of the form `file.py:function`")
     path = workspace.path(file_name)
-    try:
-        code = path.read_bytes()
-    except OSError as problem:
-        raise VerifierError(f"verifier {config.name}: {path} cannot be read ({problem.strerror})", verifier=config.name) from None
+
+    def fails(detail: str) -> VerifierError:
+        return VerifierError(f"verifier {config.name}: {detail}", verifier=config.name)
+
+    code = code_of(path, fails)
     described["code"] = hashlib.sha256(code).hexdigest()
-    return Verifier(config.name, config.kind, plain_hash(described), _function(config.name, path, code, function))
-
-
-def _function(name: str, path: Path, code: bytes, function: str) -> Verify:
-    module_name = f"nightshift_verifier_{hashlib.sha256(str(path).encode() + code).hexdigest()[:16]}"
-    module = sys.modules.get(module_name)
-    if module is None:
-        spec = importlib.util.spec_from_file_location(module_name, path)
-        if spec is None or spec.loader is None:
-            raise VerifierError(f"verifier {name}: {path} is no Python file", verifier=name)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module  # dataclasses of the file look their module up
-        sys.path.insert(0, str(path.parent))  # its own imports lie beside it
-        try:
-            # compiled here and not by the loader: a cached .pyc of the same second would run old code under the new hash
-            exec(compile(code, str(path), "exec"), module.__dict__)
-        except (Exception, SystemExit) as problem:
-            del sys.modules[module_name]
-            raise VerifierError(
-                f"verifier {name}: {path} cannot be loaded ({type(problem).__name__}: {problem})", verifier=name
-            ) from problem
-        finally:
-            sys.path.remove(str(path.parent))
-    found = getattr(module, function, None)
-    if not callable(found):
-        raise VerifierError(f"verifier {name}: {path} has no function {function}", verifier=name)
-    return found
+    return Verifier(config.name, config.kind, plain_hash(described), function_of(path, code, function, fails))
 
 
 def _failure(detail: str) -> str:

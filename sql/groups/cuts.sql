@@ -1,4 +1,4 @@
--- Groups that can be sealed now, one row each: trajectories of one task, context, policy family, band of versions and
+-- Groups that can be sealed now, one row each: trajectories of one task, context, run, policy family, band of versions and
 -- window that are in no sealed group, but for stale ones that no batch consumed, and hold no answer that trained (I14), cut by
 -- sorted id. A full cut is sealed always, the rest of a window (two or more) when the window is over. A night that judges seals
 -- what can teach something now: what the logged outcomes tell apart ($outcomes: they count), what some other verifier may tell
@@ -25,6 +25,7 @@ waiting AS (
         t.task_key,
         t.outcome,
         CASE WHEN $strict THEN t.context_key ELSE '' END AS context,
+        coalesce(t.run_key, '') AS run_key,
         t.policy_family,
         coalesce(CAST(floor(d.depth / ($max_policy_lag + 1)) AS VARCHAR), t.policy_version, '') AS band,
         CAST(floor(date_diff('day', DATE '1970-01-01', CAST(t.day AS DATE)) / $window_days) AS BIGINT) AS window_number
@@ -40,7 +41,7 @@ numbered AS (
     SELECT
         *,
         row_number() OVER (
-            PARTITION BY task_key, context, policy_family, band, window_number ORDER BY trajectory_id
+            PARTITION BY task_key, context, run_key, policy_family, band, window_number ORDER BY trajectory_id
         ) - 1 AS place
     FROM waiting
 ),
@@ -48,13 +49,14 @@ cuts AS (
     SELECT
         task_key,
         context,
+        run_key,
         policy_family,
         window_number,
         list(trajectory_id ORDER BY trajectory_id) AS trajectory_ids,
         min(trajectory_id) AS first_id,
         coalesce(max(outcome) > min(outcome), false) AS differ
     FROM numbered
-    GROUP BY task_key, context, policy_family, band, window_number, place // $size
+    GROUP BY task_key, context, run_key, policy_family, band, window_number, place // $size
     HAVING count(*) >= 2
 ),
 reasoned AS (
@@ -70,10 +72,11 @@ reasoned AS (
 SELECT
     task_key,
     context,
+    nullif(run_key, '') AS run_key,
     policy_family,
     strftime(DATE '1970-01-01' + CAST(window_number * $window_days AS INTEGER), '%Y-%m-%d') AS "window",
     seal_reason,
     trajectory_ids
 FROM reasoned
 WHERE seal_reason IS NOT NULL
-ORDER BY task_key, context, policy_family, "window", first_id
+ORDER BY task_key, context, reasoned.run_key, policy_family, "window", first_id

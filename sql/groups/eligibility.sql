@@ -15,6 +15,13 @@ WITH memberships AS (
             PARTITION BY g.trajectory_id ORDER BY s.group_id IS NOT NULL, g.sealed_night DESC, g.group_id
         ) = 1
 ),
+-- an attempt whose task was held out under a key that it had before rules or a parser changed stays out of training
+former AS (
+    SELECT r.trajectory_id, max(CASE s.split WHEN 'audit' THEN 2 WHEN 'held_out' THEN 1 ELSE 0 END) AS strictest
+    FROM trajectories.renamed AS r
+    INNER JOIN groups.splits AS s ON s.task_key = r.former_key
+    GROUP BY r.trajectory_id
+),
 today AS (
     SELECT coalesce($night, max(day)) AS day FROM trajectories.trajectories
 ),
@@ -24,6 +31,7 @@ facts AS (
         t.day,
         t.task_key,
         t.context_key,
+        t.run_key,
         t.policy_family,
         t.policy_version,
         t.purpose,
@@ -35,7 +43,11 @@ facts AS (
         t.num_sampled_turns,
         t.policy_family = $policy AS is_own,
         t.policy_family = 'unknown' AS is_unknown,
-        s.split,
+        CASE
+            WHEN s.split = 'audit' OR f.strictest = 2 THEN 'audit'
+            WHEN s.split = 'held_out' OR f.strictest = 1 THEN 'held_out'
+            ELSE s.split
+        END AS split,
         v.policy_version IS NOT NULL AS is_known,
         v.lag,
         n.task_key IS NOT NULL AS is_near,
@@ -48,6 +60,7 @@ facts AS (
     FROM trajectories.trajectories AS t
     CROSS JOIN today AS d
     LEFT JOIN groups.splits AS s ON s.task_key = t.task_key
+    LEFT JOIN former AS f ON f.trajectory_id = t.trajectory_id
     LEFT JOIN versions AS v ON v.policy_version = t.policy_version
     LEFT JOIN groups.near AS n ON n.task_key = t.task_key AND n.similarity >= $near_threshold
     LEFT JOIN memberships AS g ON g.trajectory_id = t.trajectory_id
@@ -92,6 +105,7 @@ SELECT
     day,
     task_key,
     context_key,
+    run_key,
     policy_family,
     policy_version,
     lag,

@@ -38,6 +38,7 @@ SELECT
     trajectory_id,
     task_key,
     context_key,
+    run_key,
     policy_family,
     policy_version,
     content_id,

@@ -1,5 +1,5 @@
 -- Sealed groups whose ground is gone, and that nobody knows of yet: a member has no trajectory any more, or what it was sealed
--- and scored as became another: its task, context, policy, turns or logged outcome (a call or a result came late, a log was
+-- and scored as became another: its task, context, run, policy, turns or logged outcome (a call or a result came late, a log was
 -- written anew in place, some answers turned out to be another attempt's), or it is found to be an evaluation or a harness
 -- fault. Parameters: $strict.
 SELECT
@@ -12,6 +12,7 @@ WHERE g."role" = 'member'
   AND (
       t.trajectory_id IS NULL
       OR t.task_key <> g.task_key
+      OR t.run_key IS DISTINCT FROM g.run_key
       OR t.policy_family <> g.policy_family
       OR ($strict AND t.context_key <> g.context_key)
       OR t.policy_version IS DISTINCT FROM g.policy_version

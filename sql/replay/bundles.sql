@@ -1,12 +1,14 @@
--- Bundles that a replay reads again: built before, and made by another parser version than the one in force or not readable
--- then; with $every all that were built; and those that a record enters or leaves, built or not. $format null: of all formats;
+-- Bundles that a replay reads again: built before, and made by another parser version than the one in force, named under other
+-- rules ($task_rules: those in force) or not readable then; with $every all that were built; and those that a record enters or leaves, built or not. $format null: of all formats;
 -- $first, $last null: of all days. `first_day` and `last_day` are those of the stored rows (null where there are none),
 -- `moved` says that a record enters or leaves.
 -- Handed in: current (format, parser_version), placed (record_id, bundle_key, day, skip_reason: where a replay would put it).
 WITH made AS (
-    SELECT bundle_key, day, coalesce(parser_version, 0) AS parser_version, FALSE AS unreadable FROM trajectories.trajectories
+    SELECT bundle_key, day, coalesce(parser_version, 0) AS parser_version, FALSE AS unreadable,
+        task_rules IS DISTINCT FROM $task_rules AS renamed
+    FROM trajectories.trajectories
     UNION ALL
-    SELECT bundle_key, day, coalesce(parser_version, 0) AS parser_version, kind = 'unreadable' AS unreadable
+    SELECT bundle_key, day, coalesce(parser_version, 0) AS parser_version, kind = 'unreadable' AS unreadable, FALSE AS renamed
     FROM trajectories.duplicates
 ),
 built AS (
@@ -16,7 +18,8 @@ built AS (
         max(day) AS last_day,
         min(parser_version) AS lowest,
         max(parser_version) AS highest,
-        bool_or(unreadable) AS unreadable
+        bool_or(unreadable) AS unreadable,
+        bool_or(renamed) AS renamed
     FROM made
     GROUP BY bundle_key
 ),
@@ -52,7 +55,7 @@ behind AS (
     FROM built AS b
     INNER JOIN logged AS l ON l.bundle_key = b.bundle_key
     INNER JOIN current AS c ON c.format = l.format
-    WHERE l.asked AND ($every OR b.unreadable OR b.lowest <> c.parser_version OR b.highest <> c.parser_version)
+    WHERE l.asked AND ($every OR b.unreadable OR b.renamed OR b.lowest <> c.parser_version OR b.highest <> c.parser_version)
     UNION
     SELECT bundle_key FROM touched
 )
