@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines import signatures as module
 from pipelines.groups.near import similarity
 from pipelines.signatures import Making, read, request_text, signatures
-from tests.requests import edited, request
+from tests.request_texts import edited, request
 
 EVERY = Making(min_words=1)
 

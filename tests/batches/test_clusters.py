@@ -20,7 +20,7 @@ from pipelines.schemas import CLUSTERS, NEAR, REQUESTS
 from pipelines.signatures import Making, signatures
 from pipelines.workspace import Workspace
 from tests.batches.test_freeze import MIXED, NEXT, NIGHT, consumed, lanes, prepare
-from tests.requests import edited, request
+from tests.request_texts import edited, request
 from tests.sealed import Logged, seal_groups
 
 PAIR = [Logged("good", 1.0), Logged("bad", 0.0)]

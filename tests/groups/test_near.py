@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.groups.near import MAX_BUCKET, Index, components, near_pairs, rows_per_band, similarity
 from pipelines.signatures import Making, matrix_of
-from tests.requests import edited, request
+from tests.request_texts import edited, request
 
 MAKING = Making()
 

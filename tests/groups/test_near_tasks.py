@@ -20,7 +20,7 @@ from tests.conftest import make_workspace
 from tests.deliver import call, deliver, rows_of
 from tests.groups.test_splits import write_tasks
 from tests.night_rows import freeze
-from tests.requests import edited, request
+from tests.request_texts import edited, request
 
 DAY, NEXT = "2026-11-20", "2026-11-21"
 SETS = '[harness]\nname = "sums"\n[evaluation]\nheld_out = "held_out.jsonl"\naudit = "audit.jsonl"\nheld_out_share = 0.0\n'
