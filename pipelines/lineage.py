@@ -114,11 +114,13 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     """The whole story of one trajectory through all tables; `ref` is its id or the beginning of it, or `<file>:<line>` of
     one of its records.
 
-    Keys: `trajectory` (without its turns), `sources`, `duplicates`, `split`, `eligible_for`, `eligible_reason`, `group`
+    Keys: `trajectory` (without its turns), `sources`, `duplicates`, `other_logs` (lines of logs that tell the same attempt, as
+    {kind, similarity, format, file, line}), `split`, `eligible_for`, `eligible_reason`, `group`
     (with `siblings`), `verdicts`, `rewards`, `judgements`, `lanes`, `batches`, `checkpoints`.
     """
     trajectory_id = _whole(workspace, ref) if ref.startswith("trj_") else _trajectory_at(workspace, ref)
     row = _trajectory(workspace, trajectory_id)
+    others = workspace.queries.run("lineage/other_logs", {"trajectory_id": trajectory_id}).to_pylist()
     lanes = eligibility(workspace).filter(pc.field("trajectory_id") == trajectory_id).to_pylist()[0]
     group_id = lanes["group_id"]
     members = [] if group_id is None else _rows(workspace, GROUPS.name, group_id=group_id)
@@ -131,6 +133,7 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
         "trajectory": {name: value.isoformat() if name.endswith("_at") and value else value for name, value in told.items()},
         "sources": _sources(_lines_of(workspace, [trajectory_id])),
         "duplicates": [duplicate["record_id"] for duplicate in _rows(workspace, DUPLICATES.name, trajectory_id=trajectory_id)],
+        "other_logs": others,
         "split": splits[0]["split"] if splits else None,
         "eligible_for": lanes["eligible_for"],
         "eligible_reason": lanes["eligible_reason"],

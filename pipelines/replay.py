@@ -40,7 +40,7 @@ DERIVED_BY = "parser_version"
 """Says who made a row and nothing about the attempt: alone it changes nothing that anybody reads."""
 
 _USAGE = ("num_prompt_tokens", "num_reply_tokens", "cost_usd")
-_CLAIMED = ("call_ids", "copied_call_ids", "copied_from")
+_CLAIMED = ("call_ids", "copied_call_ids", "copied_from", "other_logs", "other_told")
 NOT_WEIGHED = frozenset({DERIVED_BY, "format", "started_at", "ended_at", *_USAGE, *_CLAIMED})
 """Columns on which no group, verdict, reward or batch row rests: a member that changed in them alone makes no group stale."""
 
