@@ -75,9 +75,11 @@ def names_of(attempt: Attempt) -> dict[int, list[str]]:
         kept = [found for found in (*own, *tool_calls) if answers[found] == 1]
         if before is not None and answers[before] <= 1:
             kept.append(before)
-        if kept:
-            by_turn[number] = list(dict.fromkeys(f"{found}+{said}" for found in kept))
-    return by_turn
+        by_turn[number] = list(dict.fromkeys(f"{found}+{said}" for found in kept))
+    # who says the same twice after one tool call said it at two answers
+    standing = Counter(found for found, _ in {(one, attempt.turns[turn]["call"]) for turn, ids in by_turn.items() for one in ids})
+    told = {number: [found for found in ids if standing[found] == 1] for number, ids in by_turn.items()}
+    return {number: ids for number, ids in told.items() if ids}
 
 
 def without_copied(attempt: Attempt, claims: Claims, owners: Mapping[str, str]) -> tuple[Attempt, str | None]:
