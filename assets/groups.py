@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.metadata import facts
+from assets.metadata import facts, shares
 from assets.resources import NightLock, WorkspaceResource
 
 
@@ -18,12 +18,14 @@ def build(days: dg.DailyPartitionsDefinition) -> list[dg.AssetsDefinition]:
         description="Attempts at one task under one context, sealed for ever; the split of each task is drawn once.",
     )
     def groups(context: dg.AssetExecutionContext, workspace: WorkspaceResource, night_lock: NightLock) -> dg.MaterializeResult:
-        from pipelines.groups import assign_splits, seal
+        from pipelines.groups import assign_splits, reach, seal
 
         del night_lock  # asking for it is what holds it, until the run ends
         opened = workspace.open()
         assign_splits(opened, context.partition_key)
-        return dg.MaterializeResult(metadata=facts(seal(opened, context.partition_key, judged=True)))
+        sealed = seal(opened, context.partition_key, judged=True)
+        reached = shares("reached_a_group", reach(opened, context.partition_key))
+        return dg.MaterializeResult(metadata=facts(sealed, **reached))
 
     @dg.asset(
         key=["groups", "wanted"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,25 @@ def facts(report: Report, **more: Any) -> dict[str, dg.MetadataValue]:
             found[name] = shown
     found[REPORT] = dg.MetadataValue.json(plain(report))
     return found
+
+
+_BAR = 24
+"""Characters of the longest bar."""
+
+
+def shares(name: str, counts: Mapping[str, int]) -> dict[str, dg.MetadataValue]:
+    """Counts by word as a chart with bars, and each word's share as a number of its own, which Dagster plots over the nights."""
+    total = sum(counts.values())
+    if not total:
+        return {}
+    rows = [
+        f"| {word} | `{'█' * max(1, round(_BAR * number / total)):<{_BAR}}` | {number / total:.1%} | {number:,} |"
+        for word, number in counts.items()
+        if number
+    ]
+    chart = "\n".join([f"| {name} | | share | number |", "|---|---|--:|--:|", *rows])
+    numbers = {f"share_{word}": dg.MetadataValue.float(number / total) for word, number in counts.items()}
+    return {name: dg.MetadataValue.md(chart), **numbers}
 
 
 def _shown(name: str, value: Any) -> dg.MetadataValue | None:

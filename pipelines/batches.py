@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from pipelines.batch_rows import SCHEMA, Member, RowRefusedError, sequences_of, table_of
 from pipelines.doors.lake import Snapshot
 from pipelines.errors import LakeConflictError
-from pipelines.groups import eligibility
+from pipelines.groups import alone, eligibility
 from pipelines.reports import Frozen
-from pipelines.rewards.score import settings_of
+from pipelines.rewards.score import settings_of, single_verdicts
 from pipelines.schemas import CONSUMED, LANES
 from pipelines.steps import reached
 from pipelines.workspace import Workspace
@@ -99,7 +99,7 @@ def _parameters(workspace: Workspace, night: str) -> dict[str, Any]:
 def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
     if again and any(row["again"] and row["night"] == night for row in workspace.queries.run("batches/pending").to_pylist()):
         return []  # frozen again before, and not trained yet: asking twice is not asking for two
-    eligible, none = eligibility(workspace), pa.table({"trajectory_id": pa.array([], pa.string())})
+    eligible, none = eligibility(workspace, night), pa.table({"trajectory_id": pa.array([], pa.string())})
     drafts: list[_Draft] = []
     for lane in workspace.config.training.lanes:
         parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
@@ -212,12 +212,18 @@ def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, 
     counts = workspace.queries.run("batches/lane_counts", {"night": night}).to_pylist()
     if counts and not rewrite and workspace.queries.run("batches/later_nights", {"night": night}).num_rows:
         return counts
-    parameters = {**_parameters(workspace, night), "strict": workspace.config.groups.context == "strict"}
+    parameters = _parameters(workspace, night)
 
     def compute(snapshot: Snapshot) -> pa.Table:
-        eligible, trained = eligibility(workspace), _trained(workspace, night)
+        eligible, trained = eligibility(workspace, night), _trained(workspace, night)
         refused = _refused(workspace, night, eligible, trained)
-        tables = {"eligible": eligible, "trained": trained, "refused": refused}
+        tables = {
+            "eligible": eligible,
+            "trained": trained,
+            "refused": refused,
+            "alone": alone(workspace, eligible),
+            "singles": single_verdicts(workspace, eligible),
+        }
         return workspace.queries.into(LANES.name, "batches/lanes", parameters, tables=tables)
 
     workspace.lake.replace_computed(LANES.name, [night], compute)

@@ -93,8 +93,16 @@ class GroupsConfig(_Section):
     """Length of the tumbling windows (aligned to 1970-01-01)."""
     size: int = Field(default=8, ge=2)
     """A group with so many members is full and is sealed at once."""
+    min_judged: int = Field(default=4, ge=2)
+    """Fewest members of a group that a judge alone orders, and that a night seals where nothing tells them apart yet; where
+    verdicts differ, two are enough. Fewer wait for more until their window is over."""
     max_policy_lag: int = Field(default=4, ge=0)
     """How many trained checkpoints may lie between the sampling policy and the parent of tonight's run."""
+    max_age_days: int | None = Field(default=90, ge=1)
+    """How many days before the night an attempt of our own policy may have been logged to be trained on; None: any number."""
+    truncated: Literal["masked", "scored"] = "masked"
+    """What becomes of attempts whose last answer was cut off at the limit of tokens. masked: they are no siblings and train
+    nothing, since nobody knows how they would have ended. scored: for short answers, where not coming to an end is the failure."""
     context: Literal["strict", "task_id"] = "strict"
     """strict: same system prompt, tools and snapshot (I4); task_id: the harness's task id alone decides."""
 

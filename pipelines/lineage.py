@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from pipelines import chain
 from pipelines.errors import LakeError, UnknownReferenceError
-from pipelines.groups import eligibility
+from pipelines.groups import alone, eligibility
 from pipelines.log_lines import pieces_at
 from pipelines.references import whole_id
 from pipelines.schemas import (
@@ -115,13 +115,15 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     one of its records.
 
     Keys: `trajectory` (without its turns), `sources`, `duplicates`, `other_logs` (lines of logs that tell the same attempt, as
-    {kind, similarity, format, file, line}), `split`, `eligible_for`, `eligible_reason`, `group`
+    {kind, similarity, format, file, line}), `split`, `eligible_for`, `eligible_reason`, `alone`, `group`
     (with `siblings`), `verdicts`, `rewards`, `judgements`, `lanes`, `batches`, `checkpoints`.
     """
     trajectory_id = _whole(workspace, ref) if ref.startswith("trj_") else _trajectory_at(workspace, ref)
     row = _trajectory(workspace, trajectory_id)
     others = workspace.queries.run("lineage/other_logs", {"trajectory_id": trajectory_id}).to_pylist()
-    lanes = eligibility(workspace).filter(pc.field("trajectory_id") == trajectory_id).to_pylist()[0]
+    eligible = eligibility(workspace)
+    lanes = eligible.filter(pc.field("trajectory_id") == trajectory_id).to_pylist()[0]
+    lonely = alone(workspace, eligible).filter(pc.field("trajectory_id") == trajectory_id).to_pylist()
     group_id = lanes["group_id"]
     members = [] if group_id is None else _rows(workspace, GROUPS.name, group_id=group_id)
     group = None if group_id is None else {name: lanes[name] for name in ("group_id", "window", "seal_reason", "sealed_night")}
@@ -137,6 +139,7 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
         "split": splits[0]["split"] if splits else None,
         "eligible_for": lanes["eligible_for"],
         "eligible_reason": lanes["eligible_reason"],
+        "alone": lonely[0]["reason"] if lonely else None,
         "group": group and {**group, "siblings": [m["trajectory_id"] for m in members if m["trajectory_id"] != trajectory_id]},
         "verdicts": _rows(workspace, VERDICTS.name, trajectory_id=trajectory_id),
         "rewards": sorted(_rows(workspace, REWARDS.name, trajectory_id=trajectory_id), key=lambda row: row["sequence"]),

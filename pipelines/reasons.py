@@ -45,28 +45,39 @@ FAULTS = (  # the harness's, not the policy's: such an attempt is no failed atte
     "model_error",  # the model's server failed
     "evaluation_failed",  # it ended, but was never scored: the tests could not run
 )
+KNOWN_IDS = (
+    "logged",
+    "rendered",  # made from the text, whose logged token counts prove them
+)
 ELIGIBLE_REASONS = (
     "exact_tokens",  # own policy, sampler's ids and logprobs, known version within the lag
+    "ids_logged",  # own policy, the sampler's ids without (honest) logprobs, its checkpoint is still held
+    "ids_rendered",  # the same with ids that the logged token counts prove
     "ids_missing",  # own policy, known version, but ids or logprobs were not logged, or were logged under a secret
     "other_model",
     "unknown_model",  # the log names no model
     "unknown_policy_version",
     "off_line",  # a version that is not on the parent chain of tonight's run
     "stale",  # lag above groups.max_policy_lag
+    "too_old",  # logged more than groups.max_age_days before the night
     "split_pending",  # its task has no split yet: nothing may be trained on it before it has one
     "held_out_task",
     "audit_task",
     "evaluation_rollout",
     "harness_fault",
     "no_sampled_turn",
+    "truncated",  # its last answer was cut off: nobody knows how it would have ended
 )
 LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of ELIGIBLE_REASONS
     "trained",  # in the batch of this night
     "consumed",  # in a batch of an earlier night
     "no_siblings",  # in no sealed group
+    "late",  # its siblings were sealed before it came, and no other came with it
+    "other_policy",  # its siblings are other policies' attempts, or too distant versions of its own
     "context_mismatch",  # its task has other attempts, each under another prompt, tool schema or snapshot (I4)
     "stale_group",  # a replay changed or removed a member of its group
     "no_spread",  # all rewards of its group are equal
+    "too_few",  # only a judge could order its group, and it has fewer members than groups.min_judged
     "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
     "no_verdict",  # its siblings have a verdict and it has none
     "no_reward",
@@ -80,7 +91,7 @@ STALE_REASONS = (  # why a sealed group trains no more
     "member_removed",  # there is no such trajectory any more
 )
 WANTED_REASONS = ("no_siblings", "context_mismatch", "no_spread")
-REWARD_REASONS = ("no_verdict", "no_score", "verifier_failed", "judge_failed", "harness_fault")
+REWARD_REASONS = ("no_verdict", "no_score", "too_few", "verifier_failed", "judge_failed", "harness_fault")
 DECISION_REASONS = (
     "better",  # promote: lower bound of the paired difference above 0
     "not_better",

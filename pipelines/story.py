@@ -157,14 +157,10 @@ def _group(content: dict[str, Any]) -> Stage:
 
 
 def _why_no_group(content: dict[str, Any]) -> str:
-    row, lanes = content["trajectory"], content["lanes"]
-    if row["purpose"] == "evaluation":
-        return "what was run for an evaluation is compared with nothing"
-    if row["fault"]:
-        return "a harness fault is no attempt to compare"
-    if lanes and lanes[-1]["lane_reason"] in words.WANTED:
-        return words.LANE[lanes[-1]["lane_reason"]]
-    return "it waits for a sibling, an attempt at the same task under the same context; a night seals those that are there"
+    reason = content["alone"]
+    if reason == "no_siblings":
+        return "it waits for siblings, attempts at the same task under the same context; a night seals those that can teach something"
+    return words.said(words.LANE, reason)
 
 
 def _rewards(content: dict[str, Any]) -> Stage:

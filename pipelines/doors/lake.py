@@ -32,7 +32,7 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, Schema, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from pipelines.doors import delta_log, table_files
+from pipelines.doors import delta_log, parts, table_files
 from pipelines.errors import LakeConflictError, LakeError
 from pipelines.schemas import TABLES, TableSpec
 from pipelines.steps import reached
@@ -135,6 +135,25 @@ class Lake:
         handle = self.handle(name)
         return {} if handle is None else sequences_of(handle)
 
+    def changed_since(self, name: str, version: int, column: str) -> set[str] | None:
+        """Values of an id or day column in the files that were added after a version, and for the partition column also of those
+        that were taken out; None where that version cannot be read any more, so that nobody can tell.
+        """
+        handle = self.handle(name)
+        if handle is None or version == handle.version():
+            return set()
+        try:
+            before = DeltaTable(self.uri(name), version, self.storage_options)
+        except (DeltaError, OSError):
+            return None
+        if column == TABLES[name].partition:
+            return parts.partitions_that_differ(before, handle, column)
+        added = parts.files_added(before, handle)
+        if not added:
+            return set()
+        found = ds.dataset(added, format="parquet", filesystem=file_system_of(handle)).to_table(columns=[column])
+        return set(found.column(column).unique().to_pylist()) - {None}
+
     def append_computed(
         self, name: str, compute: Callable[[Snapshot], pa.Table | tuple[pa.Table, Mapping[str, int]] | None]
     ) -> Commit:
@@ -183,12 +202,19 @@ class Lake:
 
         return self.append_computed(name, compute)
 
-    def replace_computed(self, name: str, values: Sequence[str], compute: Callable[[Snapshot], pa.Table]) -> Commit:
+    def replace_computed(
+        self,
+        name: str,
+        values: Sequence[str],
+        compute: Callable[[Snapshot], pa.Table],
+        *,
+        sequences: Mapping[str, int] | None = None,
+    ) -> Commit:
         """Replace the rows of some partitions (TableSpec.partition in `values`) by what `compute` returns, in one commit."""
         partition = TABLES[name].partition
         if partition is None:
             raise LakeError(f"table {name} has no partition column to replace by")
-        return self.replace_rows(name, partition, values, compute)
+        return self.replace_rows(name, partition, values, compute, sequences=sequences)
 
     def replace_rows(
         self,
@@ -198,11 +224,12 @@ class Lake:
         compute: Callable[[Snapshot], pa.Table | None],
         *,
         partition: str | None = None,
+        sequences: Mapping[str, int] | None = None,
     ) -> Commit:
         """Replace the rows whose `column` (a day or an id) is in `values` by what `compute` returns, in one commit.
 
         Every returned row must have one of the values too. `partition`: only rows of this partition, which spares the engine
-        the search through the others. None: nothing is changed. Like in `append_computed`, `compute`
+        the search through the others. `sequences` ({app id: sequence}) are committed together with the rows. None: nothing is changed. Like in `append_computed`, `compute`
         may be called several times.
         """
         spec = TABLES[name]
@@ -220,7 +247,8 @@ class Lake:
             rows = compute(Snapshot(spec, handle))
             if rows is None or not values:
                 return Commit(name, handle.version(), 0)
-            transactions = [Transaction(SERIAL, (handle.transaction_version(SERIAL) or 0) + 1)]
+            told = {SERIAL: (handle.transaction_version(SERIAL) or 0) + 1, **(sequences or {})}
+            transactions = [Transaction(app_id, sequence) for app_id, sequence in told.items()]
             reached(f"{name}:before_commit")
             if self._write(handle, spec, rows, transactions, mode="overwrite", predicate=predicate):
                 reached(f"{name}:after_commit")

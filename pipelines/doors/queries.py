@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.doors.lake import Handle, Lake, conform, dataset_of
+from pipelines.doors.parts import files_with
 from pipelines.errors import LakeError
 from pipelines.schemas import TABLES, TableSpec
 
@@ -29,6 +31,18 @@ _SHOW_TABLES = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.IGNORECASE)
 _NO_TABLE = re.compile(r"Catalog Error: Table with name \"?([\w./]+)")
 _PLAIN_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 """Delta features under which a table still is the sum of its Parquet files."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Rows of a table that a query is to see: those whose `column` has one of the values, or none."""
+
+    column: str
+    values: frozenset[str]
+
+
+Only = Mapping[str, Kept]
+"""By table (`<stage>/<table>`)."""
 
 
 @cache
@@ -64,9 +78,13 @@ class Queries:
         *,
         tables: Mapping[str, pa.Table] | None = None,
         pinned: Mapping[str, Handle] | None = None,
+        only: Only | None = None,
     ) -> pa.Table:
-        """Rows of `sql/<name>.sql`; `tables` are handed in, `pinned` are versions of lake tables to read instead of the newest."""
-        return self.ask(text_of(name), parameters, tables=tables, pinned=pinned, label=f"sql/{name}.sql")
+        """Rows of `sql/<name>.sql`; `tables` are handed in, `pinned` are versions of lake tables to read instead of the newest.
+
+        `only`: the query sees no other rows of these tables, and no file that holds none of them is opened.
+        """
+        return self.ask(text_of(name), parameters, tables=tables, pinned=pinned, only=only, label=f"sql/{name}.sql")
 
     def into(self, target: str, name: str, parameters: Mapping[str, Any] | None = None, **sources: Any) -> pa.Table:
         """Like `run`, in the columns and types of a lake table."""
@@ -85,6 +103,7 @@ class Queries:
         *,
         tables: Mapping[str, pa.Table] | None = None,
         pinned: Mapping[str, Handle] | None = None,
+        only: Only | None = None,
         label: str = "question",
         fenced: bool = False,
     ) -> pa.Table:
@@ -99,7 +118,8 @@ class Queries:
             if self.threads is not None:
                 connection.execute(f"SET threads = {int(self.threads)}")
             for table in tables_of(sql):
-                self._register(connection, table, (pinned or {}).get(table) or self.lake.handle(table))
+                handle = (pinned or {}).get(table) or self.lake.handle(table)
+                self._register(connection, table, handle, (only or {}).get(table))
             for table, rows in (tables or {}).items():
                 connection.register(table, rows)
             if fenced:
@@ -125,12 +145,14 @@ class Queries:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
 
-    def _register(self, connection: duckdb.DuckDBPyConnection, name: str, handle: Handle | None) -> None:
+    def _register(
+        self, connection: duckdb.DuckDBPyConnection, name: str, handle: Handle | None, only: Kept | None = None
+    ) -> None:
         spec = TABLES[name]
         stage, table = name.split("/")
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {stage}")
         view = f"{stage}__{table}"
-        files = [] if handle is None else _plain_files(name, handle)
+        files = [] if handle is None else _plain_files(name, handle, only)
         if not files:
             connection.register(view, spec.schema.empty_table())
             connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM {view}")
@@ -139,18 +161,24 @@ class Queries:
             options = "union_by_name = true"
             if spec.partition:
                 options += f", hive_partitioning = true, hive_types = {{'{spec.partition}': VARCHAR}}"
-            self._view(connection, spec, stage, table, f"read_parquet([{listed}], {options})")
+            self._view(connection, spec, stage, table, f"read_parquet([{listed}], {options})", only)
         else:
             assert handle is not None
             connection.register(view, dataset_of(handle))
-            self._view(connection, spec, stage, table, view)
+            self._view(connection, spec, stage, table, view, only)
 
-    def _view(self, connection: duckdb.DuckDBPyConnection, spec: TableSpec, stage: str, table: str, rows: str) -> None:
+    def _view(
+        self, connection: duckdb.DuckDBPyConnection, spec: TableSpec, stage: str, table: str, rows: str, only: Kept | None
+    ) -> None:
         """All columns of the schema: those that an older nightshift did not write yet are null."""
         held = {name for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {rows}").fetchall()}
         lacking = [field for field in spec.schema if field.name not in held]
         added = "".join(f', CAST(NULL AS {_sql_type(connection, field)}) AS "{field.name}"' for field in lacking)
-        connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT *{added} FROM {rows}")
+        kept = ""
+        if only is not None and only.column in held:
+            connection.register(f"{stage}__{table}__kept", pa.table({"value": pa.array(sorted(only.values), pa.string())}))
+            kept = f' WHERE "{only.column}" IN (SELECT value FROM {stage}__{table}__kept) OR "{only.column}" IS NULL'
+        connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT *{added} FROM {rows}{kept}")
 
 
 def _said(line: str) -> str:
@@ -167,11 +195,11 @@ def _sql_type(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> str:
     return found[1]
 
 
-def _plain_files(name: str, handle: Handle) -> list[str]:
+def _plain_files(name: str, handle: Handle, only: Kept | None = None) -> list[str]:
     protocol = handle.protocol()
     features = {*(protocol.reader_features or []), *(protocol.writer_features or [])} - _PLAIN_FEATURES
     if protocol.min_reader_version > 1 and features:
         raise LakeError(
             f"table {name} uses {', '.join(sorted(features))}, which reading its files alone would get wrong; switch it off"
         )
-    return handle.file_uris()
+    return handle.file_uris() if only is None else files_with(handle, only.column, only.values)

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 
 from pipelines import chain
 from pipelines.workspace import Workspace
+from trainer.contract import MANIFEST_FILE
 
 
-def eligibility(workspace: Workspace) -> pa.Table:
-    """One row per trajectory, sorted by its id.
+def eligibility(workspace: Workspace, night: str | None = None) -> pa.Table:
+    """One row per trajectory, sorted by its id. `night` (YYYY-MM-DD) is what ages count from; None: the day of the newest attempt.
 
     Columns: trajectory_id, eligible_for (one of contract.LANES), eligible_reason (one of reasons.ELIGIBLE_REASONS), split
     (null before `assign_splits` saw its task), day, task_key, context_key, policy_family, policy_version, lag (null off
-    tonight's parent chain), and group_id, role, window, seal_reason, sealed_night (null where it is in no sealed group).
+    tonight's parent chain), purpose, fault, masked (its cut off answer makes it no sibling), and group_id, role, window, seal_reason, sealed_night (null where it is in no sealed group).
     """
     lags = chain.lags(workspace)
-    known = [policy.policy_version for policy in chain.policies(workspace).values()]
+    known = list(chain.policies(workspace).values())
     versions = pa.table(
         {
-            "policy_version": pa.array(known, pa.string()),
-            "lag": pa.array([lags.get(version) for version in known], pa.int32()),
+            "policy_version": pa.array([policy.policy_version for policy in known], pa.string()),
+            "lag": pa.array([lags.get(policy.policy_version) for policy in known], pa.int32()),
+            "held": pa.array([policy.folder is None or (policy.folder / MANIFEST_FILE).exists() for policy in known], pa.bool_()),
         }
     )
-    parameters = {"policy": workspace.config.policy.name, "max_policy_lag": workspace.config.groups.max_policy_lag}
+    groups = workspace.config.groups
+    parameters = {
+        "policy": workspace.config.policy.name,
+        "max_policy_lag": groups.max_policy_lag,
+        "max_age_days": groups.max_age_days,
+        "night": night,
+        "masked": groups.truncated == "masked",
+    }
     return workspace.queries.run("groups/eligibility", parameters, tables={"versions": versions})
+
+
+def alone(workspace: Workspace, eligible: pa.Table) -> pa.Table:
+    """(trajectory_id, reason) of the attempts that are in no group, sorted by id; `eligible`: rows of `eligibility`."""
+    groups = workspace.config.groups
+    parameters = {"strict": groups.context == "strict", "window_days": groups.window_days}
+    return workspace.queries.run("groups/alone", parameters, tables={"eligible": eligible})
+
+
+def reach(workspace: Workspace, night: str | None = None) -> dict[str, int]:
+    """How many logged attempts reached a group (`grouped`), and how many did not, by reason; the most first."""
+    eligible = eligibility(workspace, night)
+    counts = Counter(alone(workspace, eligible).column("reason").to_pylist())
+    counts["grouped"] = eligible.num_rows - counts.total()
+    return dict(sorted(counts.items(), key=lambda entry: (entry[0] != "grouped", -entry[1], entry[0])))

@@ -22,12 +22,15 @@ from pipelines.schemas import GROUPS, SPLITS, STALE, TRAJECTORIES, WANTED
 from pipelines.workspace import Workspace
 from trainer.contract import MIN_SPREAD, REWARD_UNIT
 
+_WHEN_ALL_IS_OVER = "9999-12-31"
+"""A night by which every window is over."""
+
 
 def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     """Seal what can be sealed, after giving new tasks their split.
 
-    `night` (YYYY-MM-DD) decides which windows are over. Full groups are sealed always; with `judged` so is every open
-    one of two or more, which a night does before it scores them. Groups that were sealed on what is no longer so become
+    `night` (YYYY-MM-DD) decides which windows are over. Full groups are sealed always; with `judged` so is every open one that
+    can teach something now (sql/groups/cuts.sql), which a night does before it scores them. Groups that were sealed on what is no longer so become
     stale first: one log that was written anew in place must not stop every night.
     """
     splits = assign_splits(workspace, night)
@@ -44,7 +47,8 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
         return workspace.queries.into(GROUPS.name, "groups/members", {"night": night}, tables={"cuts": cuts}, pinned=pinned)
 
     commit = workspace.lake.append_computed(GROUPS.name, compute)
-    waiting = workspace.queries.run("groups/waiting").column("num_waiting")[0].as_py()
+    masked = {"masked": workspace.config.groups.truncated == "masked"}
+    waiting = workspace.queries.run("groups/waiting", masked).column("num_waiting")[0].as_py()
     return Sealed(
         groups=num_groups,
         members=commit.num_rows,
@@ -65,8 +69,7 @@ def _enter_stale(workspace: Workspace) -> int:
 
 def overview(workspace: Workspace) -> Overview:
     """What the log is worth now: sealed groups and those that a night would seal, by logged outcome; lanes and reasons."""
-    # windows that are over seal with the same members as judged ones, so any night gives the same groups here
-    cuts = _cuts(workspace, "1970-01-01", judged=True, pinned={})
+    cuts = _cuts(workspace, _WHEN_ALL_IS_OVER, judged=True, pinned={})
     pass_at = round(workspace.config.rewards.pass_at * REWARD_UNIT)
     counts = workspace.queries.run("groups/overview", {"pass_at": pass_at}, tables={"cuts": cuts}).to_pylist()[0]
     lanes = eligibility(workspace)
@@ -123,13 +126,18 @@ def depths(workspace: Workspace) -> pa.Table:
 
 def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, Handle]) -> pa.Table:
     """Groups that can be sealed: one row each, with group_id and its sorted trajectory_ids."""
-    groups = workspace.config.groups
+    groups, rewards = workspace.config.groups, workspace.config.rewards
+    kinds = set() if rewards.rule == "judge_only" else {verifier.kind for verifier in rewards.verifiers}
     parameters: dict[str, Any] = {
         "size": groups.size,
+        "min_judged": groups.min_judged,
         "window_days": groups.window_days,
         "max_policy_lag": groups.max_policy_lag,
         "strict": groups.context == "strict",
+        "masked": groups.truncated == "masked",
         "judged": judged,
+        "outcomes": "logged_outcome" in kinds,
+        "verified": bool(kinds - {"logged_outcome"}),
         "night": night,
     }
     cuts = workspace.queries.run("groups/cuts", parameters, tables={"depths": depths(workspace)}, pinned=pinned)

@@ -204,6 +204,8 @@ class BundleRead:
             "num_sampled_turns": attempt.num_sampled_turns,
             "num_sampled_tokens": attempt.num_sampled_tokens,
             "exact_tokens": attempt.exact_tokens,
+            "known_ids": "logged" if attempt.logged_ids else None,
+            "truncated": attempt.truncated,
             "outcome": units(attempt.outcome, outcome_range),
             "outcome_logged": attempt.outcome,
             "outcome_source": attempt.outcome_source,

@@ -26,6 +26,9 @@ import orjson
 from pipelines.landing.head import Head
 from trainer.contract import REWARD_UNIT
 
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+"""How model servers say that an answer was cut off at the limit of tokens."""
+
 GIVES = ("task_id", "outcome", "model", "token_ids", "logprobs", "times")
 """What a format's records may carry; `nightshift formats` shows one column each."""
 
@@ -194,6 +197,22 @@ class Attempt:
             len(call["token_ids"] or ()) - sum(end - start for start, end in call.get("redacted_spans") or ())
             for call in self.calls
         )
+
+    @property
+    def logged_ids(self) -> bool:
+        """There are calls, and every one has its prompt's ids and its own ids, whatever became of their logprobs."""
+        return bool(self.calls) and all(call["prompt_token_ids"] and call["token_ids"] for call in self.calls)
+
+    @property
+    def truncated(self) -> bool:
+        """The last answer was cut off at the limit of tokens."""
+        last = next((turn for turn in reversed(self.turns) if turn["sampled"]), None)
+        if last is None:
+            return False
+        reason = last.get("finish_reason")
+        if reason is None and last["call"] < len(self.calls):
+            reason = self.calls[last["call"]].get("finish_reason")
+        return isinstance(reason, str) and reason.lower() in _CUT
 
     @property
     def exact_tokens(self) -> bool:

@@ -41,7 +41,7 @@ _OUTCOME = ("outcome_logged", "outcome", "outcome_source")
 _PURPOSES = ("production", "top_up", "evaluation")
 """Whoever knows that an attempt was run for an evaluation is right: other logs cannot know it."""
 
-_FACTS = (*(name for names in _TOGETHER for name in names), *_OUTCOME, "fault", "purpose")
+_FACTS = (*(name for names in _TOGETHER for name in names), *_OUTCOME, "fault", "purpose", "truncated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ def handed_over(row: dict[str, Any], others: Sequence[Other]) -> dict[str, Any]:
     """The row of a kept attempt with what only its other logs know, the best of them first.
 
     Task, model, usage and times go over as a whole and only where this log has none. An outcome goes over from a log that
-    tells the attempt's end; a fault only where no log has an outcome: what was scored had ended. An evaluation stays one.
+    tells the attempt's end; a fault only where no log has an outcome: what was scored had ended. An evaluation stays one, and what one log says was cut short was.
     """
     row = dict(row)
     for other in others:
@@ -158,6 +158,7 @@ def handed_over(row: dict[str, Any], others: Sequence[Other]) -> dict[str, Any]:
                 row.update({name: other.facts[name] for name in names})
         if row["outcome_logged"] is None and row["fault"] is None and other.same_end:
             row.update({name: other.facts[name] for name in _OUTCOME})
+        row["truncated"] = row["truncated"] or (other.same_end and other.facts["truncated"])
         row["purpose"] = max(row["purpose"], other.facts["purpose"], key=_PURPOSES.index)
     scored = row["outcome_logged"] is not None or any(other.facts["outcome_logged"] is not None for other in others)
     if row["fault"] is None and not scored:

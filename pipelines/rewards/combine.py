@@ -49,17 +49,25 @@ class Reward:
 
 
 def combine(
-    attempts: Sequence[Attempt], rule: Rule, *, judge_weight: int, calibrated: bool = False, judge_failed: bool = False
+    attempts: Sequence[Attempt],
+    rule: Rule,
+    *,
+    judge_weight: int,
+    calibrated: bool = False,
+    judge_failed: bool = False,
+    min_judged: int = 2,
 ) -> list[Reward]:
     """Rewards of one group, in the order given.
 
     `judge_weight` in 1e-6, cut at MAX_JUDGE_WEIGHT; `calibrated`: this judge and rubric have a frozen calibration, else
-    the judge's scores stay out of every reward; `judge_failed`: the judge was asked about this group and gave nothing usable.
+    the judge's scores stay out of every reward; `judge_failed`: the judge was asked about this group and gave nothing usable; a group with
+    fewer sound members than `min_judged` is ordered by no judge alone.
     """
     sound = [attempt for attempt in attempts if not attempt.fault]
     verdicts = [attempt.verifier_score for attempt in sound if attempt.verifier_score is not None]
     if rule == "judge_only" or (rule == "tests_first" and not verdicts and not any(a.verifier_failed for a in sound)):
-        return [_judged(attempt, rule, calibrated=calibrated, judge_failed=judge_failed) for attempt in attempts]
+        few = len(sound) < min_judged
+        return [_judged(attempt, rule, calibrated=calibrated, judge_failed=judge_failed, few=few) for attempt in attempts]
     step = 0
     if rule == "tests_first" and calibrated and _all_judged(sound):
         step = min(judge_weight, MAX_JUDGE_WEIGHT) * smallest_gap(verdicts)
@@ -86,9 +94,11 @@ def _tested(attempt: Attempt, rule: Rule, step: int, *, others: bool) -> Reward:
     return Reward(attempt.trajectory_id, attempt.verifier_score + bonus, None, rule)
 
 
-def _judged(attempt: Attempt, rule: Rule, *, calibrated: bool, judge_failed: bool) -> Reward:
+def _judged(attempt: Attempt, rule: Rule, *, calibrated: bool, judge_failed: bool, few: bool) -> Reward:
     if attempt.fault:
         return Reward(attempt.trajectory_id, None, "harness_fault", rule)
+    if few:
+        return Reward(attempt.trajectory_id, None, "too_few", rule)
     if calibrated and attempt.ruler_score is not None:
         return Reward(attempt.trajectory_id, attempt.ruler_score, None, "judge_only")
     return Reward(attempt.trajectory_id, None, "judge_failed" if judge_failed else "no_score", rule)

@@ -76,7 +76,8 @@ def judge_groups(
     if limit == 0 or workspace.config.rewards.rule == "tests_only":
         return judged
     about = {"rubric_hash": rubric_hash, "judge": judge_name(workspace), "night": night}
-    candidates = workspace.queries.run("rewards/judgeable", about, tables={"awaiting": awaiting, "scored": scored}).to_pylist()
+    sized = {**about, "min_judged": workspace.config.groups.min_judged}
+    candidates = workspace.queries.run("rewards/judgeable", sized, tables={"awaiting": awaiting, "scored": scored}).to_pylist()
     tonight = set(workspace.queries.run("rewards/asked_tonight", about).column("group_id").to_pylist())
     left = len(candidates) if limit is None else max(limit - len(tonight), 0)
     # those asked before may be answered by the table; those asked tonight are paid for already

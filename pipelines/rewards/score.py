@@ -1,7 +1,7 @@
 """Reads: groups/groups, trajectories. Writes: rewards/verdicts, rewards/judgements, rewards/rewards. Next: batches.
 
 Gives rewards to every sealed group of a task that may be trained on and that has none yet under the rubric and the
-settings in force. Tables only grow (I10): another rubric, weight or verifier adds rows beside the old ones.
+settings in force, and verdicts to attempts in no group that may be winners worth learning from (lane `sft`). Tables only grow (I10): another rubric, weight or verifier adds rows beside the old ones.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import progress
 from pipelines.doors.judge import Ask
 from pipelines.doors.lake import Snapshot
+from pipelines.groups import eligibility
 from pipelines.ids import plain_hash
 from pipelines.reports import Scored
 from pipelines.rewards.combine import Attempt, combine
@@ -51,7 +53,9 @@ def score(
     parameters = {"rubric_hash": rubric_hash, "settings_key": settings_key, "sealed_night": day}
     awaiting = workspace.queries.run("rewards/awaiting", parameters)
     checks = _checks(verifiers)
-    num_verdicts, num_failures = _verify(workspace, night, verifiers, awaiting, checks)
+    # a backfill of one day is about its groups
+    singles = awaiting.schema.empty_table() if day is not None else _singles(workspace, eligibility(workspace, night))
+    num_verdicts, num_failures = _verify(workspace, night, verifiers, pa.concat_tables([awaiting, singles]), checks)
     scored = workspace.queries.run("rewards/combined", tables={"awaiting": awaiting, "checks": checks})
     judged = judge_groups(workspace, night, rubric=text, rubric_hash=rubric_hash, awaiting=awaiting, scored=scored, door=door)
     rows = _rewards(workspace, night, rubric_hash, settings_key, scored, judged)
@@ -95,6 +99,23 @@ def agreement(workspace: Workspace, scores: pa.Table) -> tuple[float | None, int
 def summary(workspace: Workspace, rewards: pa.Table) -> dict[str, Any]:
     """Counts of groups by verdicts and spread over rows of rewards/rewards, and the sums behind the means."""
     return workspace.queries.run("rewards/summary", {"min_spread": MIN_SPREAD}, tables={"rows_added": rewards}).to_pylist()[0]
+
+
+def single_verdicts(workspace: Workspace, eligible: pa.Table) -> pa.Table:
+    """(trajectory_id, passed) of attempts in no group that a verdict alone sends to the lane `sft`; passed is null without one.
+
+    `eligible`: rows of groups.eligibility.
+    """
+    tables = {"awaiting": _singles(workspace, eligible), "checks": _checks(load(workspace))}
+    scored = workspace.queries.run("rewards/combined", tables=tables)
+    passed = pc.greater_equal(scored.column("verifier_score"), pass_mark(workspace))  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    return pa.table({"trajectory_id": scored.column("trajectory_id"), "passed": passed})
+
+
+def _singles(workspace: Workspace, eligible: pa.Table) -> pa.Table:
+    if workspace.config.rewards.rule == "judge_only":  # verifiers say nothing there
+        eligible = eligible.slice(0, 0)
+    return workspace.queries.run("rewards/singles", tables={"eligible": eligible})
 
 
 def _checks(verifiers: Sequence[Verifier]) -> pa.Table:
@@ -153,7 +174,13 @@ def _rewards(workspace: Workspace, night: str, rubric_hash: str, settings_key: s
             )
             for row in members
         ]
-        combined = combine(attempts, config.rule, judge_weight=weight, judge_failed=group_id in judged.failed)
+        combined = combine(
+            attempts,
+            config.rule,
+            judge_weight=weight,
+            judge_failed=group_id in judged.failed,
+            min_judged=workspace.config.groups.min_judged,
+        )
         # what the rewards were made of: other scores of any sibling give another key, the same ones the same key
         inputs = sorted([a.trajectory_id, a.verifier_score, a.ruler_score] for a in attempts)
         reward_key = settings_key + plain_hash([inputs, sorted(r.reason or "" for r in combined)])[:16]

@@ -1,9 +1,11 @@
 -- Groups that can be sealed now, one row each: trajectories of one task, context, policy family, band of versions and
--- window that are in no sealed group, but for stale ones that no batch consumed, cut by sorted id. A full cut is sealed always, the rest of a window when the window
--- is over, and any two or more when they are judged.
+-- window that are in no sealed group, but for stale ones that no batch consumed, cut by sorted id. A full cut is sealed always,
+-- the rest of a window (two or more) when the window is over. A night that judges seals what can teach something now: what the
+-- logged outcomes tell apart ($outcomes: they count), what some other verifier may tell apart ($verified), or as many as a judge can order.
 -- Bands: versions on tonight's parent chain are cut into runs of max_policy_lag + 1 by their depth, so that no two members
 -- are further apart than the lag; a depth never changes, so late siblings find the same bands. Other versions stand alone.
--- Handed in: depths (policy_version, depth). Parameters: $size, $window_days, $max_policy_lag, $strict, $judged, $night.
+-- Handed in: depths (policy_version, depth). Parameters: $size, $min_judged, $window_days, $max_policy_lag, $strict, $masked,
+-- $judged, $outcomes, $verified, $night.
 WITH bound AS (
     SELECT g.trajectory_id
     FROM groups.groups AS g
@@ -15,6 +17,7 @@ waiting AS (
     SELECT
         t.trajectory_id,
         t.task_key,
+        t.outcome,
         CASE WHEN $strict THEN t.context_key ELSE '' END AS context,
         t.policy_family,
         coalesce(CAST(floor(d.depth / ($max_policy_lag + 1)) AS VARCHAR), t.policy_version, '') AS band,
@@ -24,6 +27,7 @@ waiting AS (
     WHERE
         t.purpose IN ('production', 'top_up')
         AND t.fault IS NULL
+        AND NOT ($masked AND coalesce(t.truncated, false))
         AND NOT EXISTS (SELECT 1 FROM bound AS b WHERE b.trajectory_id = t.trajectory_id)
 ),
 numbered AS (
@@ -41,7 +45,8 @@ cuts AS (
         policy_family,
         window_number,
         list(trajectory_id ORDER BY trajectory_id) AS trajectory_ids,
-        min(trajectory_id) AS first_id
+        min(trajectory_id) AS first_id,
+        coalesce(max(outcome) > min(outcome), false) AS differ
     FROM numbered
     GROUP BY task_key, context, policy_family, band, window_number, place // $size
     HAVING count(*) >= 2
@@ -52,7 +57,7 @@ reasoned AS (
         CASE
             WHEN len(trajectory_ids) = $size THEN 'full'
             WHEN (window_number + 1) * $window_days <= date_diff('day', DATE '1970-01-01', CAST($night AS DATE)) THEN 'closed'
-            WHEN $judged THEN 'judged'
+            WHEN $judged AND ((differ AND $outcomes) OR $verified OR len(trajectory_ids) >= $min_judged) THEN 'judged'
         END AS seal_reason
     FROM cuts
 )

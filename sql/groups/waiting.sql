@@ -1,9 +1,10 @@
--- How many trajectories could be in a group and are in none.
+-- How many trajectories could be in a group and are in none. Parameter: $masked.
 SELECT count(*) AS num_waiting
 FROM trajectories.trajectories AS t
 WHERE
     t.purpose IN ('production', 'top_up')
     AND t.fault IS NULL
+    AND NOT ($masked AND coalesce(t.truncated, false))
     AND NOT EXISTS (
         SELECT 1
         FROM groups.groups AS g

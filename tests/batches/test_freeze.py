@@ -93,7 +93,7 @@ def test_a_group_with_spread_becomes_rows_and_everything_else_a_reason(workspace
     assert reasons == {
         "mixed": [("grpo", "trained")] * 4,
         "equal": [("excluded", "no_spread")] * 2,
-        "untested": [("excluded", "no_reward")] * 2,
+        "untested": [("excluded", "too_few")] * 2,
         "partly": [("grpo", "trained"), ("grpo", "trained"), ("excluded", "no_verdict")],
         "faulty": [("excluded", "no_siblings"), ("excluded", "harness_fault")],
         "held": [("held_out", "held_out_task")] * 4,
@@ -207,7 +207,8 @@ def test_the_judge_alone_tells_a_group_apart(tmp_path: Path) -> None:
     workspace = prepare(tmp_path)
     config = (tmp_path / "nightshift.toml").read_text().replace("groups_per_night = 0", 'model = "openai/judge-1"')
     workspace = make_workspace(tmp_path, config)
-    ids = seal_groups(workspace, {"pass": EQUAL, "untested": [Logged("a"), Logged("b")]})
+    equal = [Logged(answer, 1.0) for answer in "abbb"]
+    ids = seal_groups(workspace, {"pass": equal, "untested": [Logged(answer) for answer in "abbb"]})
     score(workspace, NIGHT, door=asking(score_by(lambda text: 0.9 if '"a"' in text else 0.1), []))
     frozen = freeze(workspace, NIGHT)
     assert frozen.batch_ids == []

@@ -30,7 +30,8 @@ NO_HELD_OUT = "[evaluation]\nheld_out_share = 0.0\n"
 
 
 def attempts(count: int, *, task: str = "1", start: int = 0, **changes: object) -> list[dict]:
-    return [call(f"{task}-{number}", task=task, **changes) for number in range(start, start + count)]
+    """Attempts of which every second one passes."""
+    return [call(f"{task}-{number}", task=task, outcome=float(number % 2), **changes) for number in range(start, start + count)]
 
 
 def members(workspace: Workspace) -> dict[str, set[str]]:
@@ -41,17 +42,17 @@ def members(workspace: Workspace) -> dict[str, set[str]]:
 
 
 def test_a_full_group_is_sealed_at_once_and_the_rest_waits(workspace: Workspace) -> None:
-    deliver(workspace, [*attempts(11), *attempts(1, task="2")])
+    deliver(workspace, [*attempts(12), *attempts(1, task="2")])
     build(workspace)
     sealed = seal(workspace, NIGHT, judged=False)
-    assert (sealed.groups, sealed.members, sealed.waiting) == (1, 8, 4)
+    assert (sealed.groups, sealed.members, sealed.waiting) == (1, 8, 5)
     ids = sorted(row["trajectory_id"] for row in rows_of(workspace, TRAJECTORIES.name) if row["task_id"] == "1")
     ((group_id, held),) = members(workspace).items()
     assert held == set(ids[:8])
     row = rows_of(workspace, GROUPS.name)[0]
     assert group_id == workspace.identity.group_id(row["task_key"], row["context_key"], ids[:8])
     judged = seal(workspace, NIGHT, judged=True)
-    assert (judged.groups, judged.members, judged.waiting) == (1, 3, 1)
+    assert (judged.groups, judged.members, judged.waiting) == (1, 4, 1)
     again = seal(workspace, NIGHT, judged=True)
     assert again.groups == 0 and again.why_nothing is not None
     assert violations(workspace).num_rows == 0
@@ -63,6 +64,39 @@ def test_a_window_that_is_over_is_sealed_without_being_judged(workspace: Workspa
     assert seal(workspace, "2026-11-25", judged=False).groups == 0
     assert seal(workspace, "2026-11-26", judged=False).members == 3
     assert {row["seal_reason"] for row in rows_of(workspace, GROUPS.name)} == {"closed"}
+
+
+def test_too_few_that_nothing_tells_apart_wait_for_more(workspace: Workspace) -> None:
+    """A pair that both passed teaches nothing, and neither does a pair that only a judge could order: sealed, it could not grow."""
+    deliver(
+        workspace,
+        [call(f"{task}-{n}", task=task, outcome=outcome) for task, outcome in (("p", 1.0), ("u", None)) for n in range(3)],
+    )
+    build(workspace)
+    assert seal(workspace, NIGHT, judged=True).groups == 0
+    deliver(workspace, [call("p-3", task="p", outcome=0.0), call("u-3", task="u")], "logs/2.jsonl")
+    build(workspace)
+    assert seal(workspace, NIGHT, judged=True).members == 8
+    assert sorted(len(held) for held in members(workspace).values()) == [4, 4]
+
+
+def test_what_another_verifier_may_tell_apart_is_sealed_in_pairs(tmp_path: Path) -> None:
+    config = '[[rewards.verifiers]]\nname = "mine"\nkind = "python"\nentry = "verifier.py:verify"\n'
+    workspace = make_workspace(tmp_path / "w", config)
+    deliver(workspace, [call(str(number)) for number in range(2)])
+    build(workspace)
+    assert seal(workspace, NIGHT, judged=True).members == 2
+
+
+def test_answers_that_were_cut_off_are_no_siblings_unless_the_workspace_says_so(tmp_path: Path) -> None:
+    for config, num_members in (("", 2), ('[groups]\ntruncated = "scored"\n', 3)):
+        workspace = make_workspace(tmp_path / str(num_members), config)
+        lines = attempts(3)
+        lines[2]["response"]["finish_reason"] = "length"
+        deliver(workspace, lines)
+        build(workspace)
+        assert seal(workspace, NIGHT, judged=True).members == num_members
+        assert overview(workspace).reasons.get("truncated", 0) == 3 - num_members
 
 
 def test_late_siblings_form_a_group_of_their_own(workspace: Workspace) -> None:
@@ -179,7 +213,9 @@ def test_versions_further_apart_than_the_lag_are_never_siblings(tmp_path: Path) 
     workspace = make_workspace(tmp_path / "w", "[groups]\nmax_policy_lag = 1\n")
     chain_of(workspace, 4)
     lines = [
-        call(f"{version}-{number}", policy_version=f"nightshift-agent@{version}") for version in range(6) for number in range(2)
+        call(f"{version}-{number}", policy_version=f"nightshift-agent@{version}", outcome=float(number))
+        for version in range(6)
+        for number in range(2)
     ]
     deliver(workspace, lines)
     build(workspace)

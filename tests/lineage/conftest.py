@@ -53,7 +53,7 @@ def register(workspace: Workspace, version: int, parent: int | None, batches: Se
 def story(tmp_path: Path) -> Workspace:
     """Tasks a and b, three attempts each (lines 1-3 and 4-6); base -> 1 (learned a) -> 2 (learned b, champion), base -> 3."""
     workspace = make_workspace(tmp_path / "w", "[evaluation]\nheld_out_share = 0.0\n")
-    deliver(workspace, [call(f"{task}{number}", task=task) for task in "ab" for number in range(3)])
+    deliver(workspace, [call(f"{task}{number}", task=task, outcome=float(number % 2)) for task in "ab" for number in range(3)])
     build(workspace)
     seal(workspace, NIGHT, judged=True)
     for version, (task, parent) in enumerate((("a", None), ("b", 1)), start=1):

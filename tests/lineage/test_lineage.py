@@ -79,7 +79,7 @@ def test_both_directions_name_the_same_edges(story: Workspace) -> None:
 
 
 def test_a_member_that_the_batch_left_out_is_not_in_its_lineage(story: Workspace) -> None:
-    deliver(story, [call(f"c{number}", task="c") for number in range(3)], "logs/c.jsonl")
+    deliver(story, [call(f"c{number}", task="c", outcome=float(number % 2)) for number in range(3)], "logs/c.jsonl")
     build(story)
     seal(story, NIGHT, judged=True)
     group_id, (first, second, left_out) = group_of(story, "c")

@@ -68,11 +68,11 @@ def test_what_was_never_grouped_says_why(lake: Workspace, capsys: pytest.Capture
     build(lake)
     story.story(why(lake, "logs/z.jsonl:1"))
     told = " ".join(capsys.readouterr().out.split())
-    assert "In no group: it waits for a sibling" in told and "No night has sorted it yet." in told
+    assert "In no group: it waits for siblings" in told and "No night has sorted it yet." in told
     assert "In no batch." in told and "No checkpoint learned from it." in told
     story.story(why(lake, "logs/z.jsonl:2"))
     told = " ".join(capsys.readouterr().out.split())
-    assert f"timeout: {words.FAULT['timeout']}" in told and "In no group: a harness fault is no attempt to compare" in told
+    assert f"timeout: {words.FAULT['timeout']}" in told and f"In no group: harness_fault: {words.LANE['harness_fault']}" in told
 
 
 def test_where_an_attempt_comes_from_is_told(lake: Workspace, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,13 +80,18 @@ def nobody() -> Iterator[Ask]:
 def test_why_some_get_no_reward(workspace: Workspace) -> None:
     ids = seal_groups(
         workspace,
-        {"some": [Logged("a", 1.0), Logged("b"), Logged("c", None, fault="timeout")], "none": [Logged("a"), Logged("b")]},
+        {
+            "some": [Logged("a", 1.0), Logged("b"), Logged("c", None, fault="timeout")],
+            "none": [Logged(a) for a in "abcd"],
+            "few": [Logged(a) for a in "abc"],
+        },
     )
     report = score(workspace, NIGHT, door=nobody())
     rows = rewards(workspace)
     assert [rows[i]["reason"] for i in ids["some"]] == [None, "no_verdict", "harness_fault"]
-    assert [rows[i]["reason"] for i in ids["none"]] == ["judge_failed", "judge_failed"]
-    assert report.reasons == {"harness_fault": 1, "judge_failed": 2, "no_verdict": 1}
+    assert [rows[i]["reason"] for i in ids["none"]] == ["judge_failed"] * 4
+    assert [rows[i]["reason"] for i in ids["few"]] == ["too_few"] * 3
+    assert report.reasons == {"harness_fault": 1, "judge_failed": 4, "no_verdict": 1, "too_few": 3}
     assert all((row["reward"] is None) == (row["reason"] is not None) for row in rows.values())
 
 
@@ -147,7 +152,7 @@ def test_of_several_verifiers_the_minimum_counts_and_siblings_measured_different
 
 def test_an_uncalibrated_judge_is_stored_and_reported_and_changes_no_reward(tmp_path: Path) -> None:
     workspace, asked = make_workspace(tmp_path, JUDGED), []
-    ids = seal_groups(workspace, {"mixed": MIXED, "pass": [Logged("good", 1.0), Logged("bad", 1.0)]})
+    ids = seal_groups(workspace, {"mixed": MIXED, "pass": [Logged(answer, 1.0) for answer in ("good", "bad", "bad", "bad")]})
     judge = score_by(lambda text: 0.75 if "good" in text else 0.25)
     report = score(workspace, NIGHT, door=asking(judge, asked))
     assert (report.judged, report.judge_failures, report.judge_requests, report.judge_cost_usd) == (2, 0, 2, 1.0)
@@ -155,7 +160,7 @@ def test_an_uncalibrated_judge_is_stored_and_reported_and_changes_no_reward(tmp_
     assert (report.agreement, report.agreement_pairs) == (0.75, 2)
     rows = rewards(workspace)
     assert [rows[i]["ruler_score"] for i in ids["mixed"]] == [750_000, 250_000, 250_000]
-    assert [rows[i]["reward"] for i in ids["mixed"] + ids["pass"]] == [1_000_000, 0, 1_000_000, 1_000_000, 1_000_000]
+    assert [rows[i]["reward"] for i in ids["mixed"] + ids["pass"]] == [1_000_000, 0, 1_000_000, *[1_000_000] * 4]
     for row in workspace.lake.read(JUDGEMENTS.name).to_pylist():
         assert (row["status"], row["attempt"], row["night"], row["judge"]) == ("ok", 1, NIGHT, "openai/judge-1")
         assert sorted(t for shown in json.loads(row["presented"]).values() for t in shown) == sorted(json.loads(row["scores"]))
@@ -183,16 +188,16 @@ def test_replies_that_cannot_be_used_are_stored_named_and_asked_again(tmp_path: 
 
 def test_a_group_whose_attempts_are_used_up_is_left_and_its_tests_stand(tmp_path: Path) -> None:
     workspace, asked = make_workspace(tmp_path, JUDGED), []
-    ids = seal_groups(workspace, {"mixed": MIXED, "untested": [Logged("a"), Logged("b")]})
+    ids = seal_groups(workspace, {"mixed": MIXED, "untested": [Logged(answer) for answer in "abcd"]})
     report = score(workspace, NIGHT, door=asking(lambda body: (200, ":"), asked))
     assert (report.judged, report.judge_failures, report.judge_requests) == (0, 2, 6)
     rows = rewards(workspace)
     assert [rows[i]["reward"] for i in ids["mixed"]] == [1_000_000, 0, 1_000_000]
-    assert [rows[i]["reason"] for i in ids["untested"]] == ["judge_failed", "judge_failed"]
+    assert [rows[i]["reason"] for i in ids["untested"]] == ["judge_failed"] * 4
     # not again tonight; on another night the group that has nothing but the judge is asked about once more
     assert score(workspace, NIGHT, door=asking(lambda body: (200, ":"), asked)).judge_requests == 0
     later = score(workspace, "2026-11-21", door=asking(score_by(lambda text: 0.5), asked))
-    assert (later.judged, later.judge_requests, later.reasons) == (1, 1, {"no_score": 2})
+    assert (later.judged, later.judge_requests, later.reasons) == (1, 1, {"no_score": 4})
     assert max(row["attempt"] for row in workspace.lake.read(JUDGEMENTS.name).to_pylist()) == 4
 
 
