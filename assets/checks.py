@@ -35,6 +35,12 @@ _CHECKS: tuple[tuple[str, list[str], Callable[[Workspace], Finding], str], ...] 
         "I8: no held-out and no audit task is in a batch.",
     ),
     (
+        "near_held_out_stays_out",
+        ["batches", "batches"],
+        invariants.near_held_out_stays_out,
+        "I8: no near-copy of a held-out or audit task is in a batch, unless it had trained before that was known.",
+    ),
+    (
         "trained_once",
         ["batches", "batches"],
         invariants.trained_once,
@@ -54,7 +60,12 @@ def _check(name: str, asset: list[str], look: Callable[[Workspace], Finding], de
         finding = look(workspace.open())
         return dg.AssetCheckResult(
             passed=not finding.broken,
-            metadata={"looked_at": finding.num_looked_at, "broken": finding.num_broken, "examples": finding.broken},
+            metadata={
+                "looked_at": finding.num_looked_at,
+                "broken": finding.num_broken,
+                "examples": finding.broken,
+                **finding.counted,
+            },
         )
 
     return check

@@ -3,7 +3,8 @@
 Stage 5: freezes the rewarded groups that no batch has consumed into one batch per lane, and says of every trajectory
 where it went and why. The order of the writes is what survives a kill: rows, manifest, the folder renamed into place
 (named by its content, so that writing it twice is harmless), then consumption, then lanes. A batch counts from its rows
-in batches/consumed on: a folder without them was never used, and the same groups freeze into it again.
+in batches/consumed on: a folder without them was never used, and the same groups freeze into it again. These rows also name
+the answers that trained, so that none trains again under another trajectory's id (groups/taken.py).
 """
 
 from __future__ import annotations
@@ -12,21 +13,24 @@ import os
 import shutil
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from pipelines.batch_clusters import contenders
 from pipelines.batch_rows import SCHEMA, Member, RowRefusedError, sequences_of, table_of
 from pipelines.doors.lake import Snapshot
 from pipelines.errors import LakeConflictError
-from pipelines.groups import alone, eligibility
+from pipelines.groups import alone, eligibility, taken
 from pipelines.reports import Frozen
 from pipelines.rewards.score import settings_of, single_verdicts
-from pipelines.schemas import CONSUMED, LANES
+from pipelines.schemas import CLUSTERS, CONSUMED, LANES
 from pipelines.steps import reached
 from pipelines.workspace import Workspace
 from trainer.contract import MANIFEST_FILE, MIN_SPREAD, ROWS_FILE, BatchManifest, advantages, root_of, sha256_of
@@ -45,11 +49,17 @@ class _Draft:
     rows: pa.Table
     generations: dict[str, int]
     """By group: how many batches had consumed it when this was drawn up."""
+    names: dict[str, list[str]]
+    """By group: what the answers of its members in the batch are known by, whatever trajectory holds them later (I14)."""
+    shared_answers: dict[str, list[str]]
+    """The same of answers whose records other attempts share; by those groups that have some."""
+    drawn_at: int | None
+    """Version of batches/consumed that it was drawn up on, None where there was no such table."""
     again: bool
 
 
 class _OvertakenError(Exception):
-    """Another freezer consumed one of the groups meanwhile."""
+    """Another freezer consumed one of the groups, or trained one of the answers, meanwhile."""
 
 
 def pending(workspace: Workspace) -> list[str]:
@@ -74,8 +84,8 @@ def freeze(workspace: Workspace, night: str, *, again: bool = False) -> Frozen:
 
     Killed anywhere and run again it gives the same batches; of two at once, one freezes and the other finds it done.
     """
+    frozen: list[_Draft] = []
     for _ in range(_MAX_TRIES):
-        frozen: list[_Draft] = []
         try:
             for draft in _drafts(workspace, night, again=again):
                 _write(workspace, night, draft)
@@ -99,14 +109,35 @@ def _parameters(workspace: Workspace, night: str) -> dict[str, Any]:
 def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
     if again and any(row["again"] and row["night"] == night for row in workspace.queries.run("batches/pending").to_pylist()):
         return []  # frozen again before, and not trained yet: asking twice is not asking for two
-    eligible, none = eligibility(workspace, night), pa.table({"trajectory_id": pa.array([], pa.string())})
-    drafts: list[_Draft] = []
+    drawn_at = workspace.lake.version(CONSUMED.name)
+    tables = {
+        "eligible": eligibility(workspace, night),
+        "taken": taken(workspace, night),
+        "without": pa.table({"trajectory_id": pa.array([], pa.string())}),
+    }
+    drafts, spoken_for = list[_Draft](), set[str]()
     for lane in workspace.config.training.lanes:
         parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
-        rows = workspace.queries.run("batches/candidates", parameters, tables={"eligible": eligible, "without": none})
-        members = [
-            member for _, group in groupby(rows.to_pylist(), key=lambda row: row["group_id"]) for member in _members(list(group))
-        ]
+        found: dict[str, list[dict[str, Any]]] = {}
+        for group_id, rows in groupby(
+            workspace.queries.run("batches/candidates", parameters, tables=tables).to_pylist(), key=lambda row: row["group_id"]
+        ):
+            apart = _apart(list(rows), spoken_for)
+            if _members(apart):
+                found[group_id] = apart
+        # what is frozen again was within the cap when it was frozen first
+        chosen = found.keys() if again else contenders(workspace, parameters, tables["eligible"]).taken(found)
+        members, names, shared = list[Member](), dict[str, list[str]](), dict[str, list[str]]()
+        for group_id in [group_id for group_id in found if group_id in chosen]:
+            apart = _apart(found[group_id], spoken_for)
+            if of_group := _members(apart):
+                members += of_group
+                ids = {member.trajectory_id for member in of_group}
+                trained = [row for row in apart if row["trajectory_id"] in ids]
+                names[group_id] = sorted({name for row in trained for name in row["names"]})
+                if of_shared := sorted({name for row in trained for name in row["shared_answers"] or ()}):
+                    shared[group_id] = of_shared
+                spoken_for.update(_names(trained))
         if members:
             from pipelines.doors.engine import base_identity
 
@@ -116,8 +147,30 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
             )
             generations = {member.group_id: member.generation for member in members}
             batch_id = root_of(table.column("row_hash").to_pylist())
-            drafts.append(_Draft(batch_id, lane, table, generations, again))
+            drafts.append(_Draft(batch_id, lane, table, generations, names, shared, drawn_at, again))
     return drafts
+
+
+def _apart(group: list[dict[str, Any]], spoken_for: set[str]) -> list[dict[str, Any]]:
+    """Those of one group whose answers no other trajectory trains tonight: one answer, told twice, trains once."""
+    known, kept = set[str](), list[dict[str, Any]]()
+    for row in group:
+        names = _names([row])
+        if known.isdisjoint(names) and spoken_for.isdisjoint(names):
+            kept.append(row)
+            known |= names
+    return kept
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {name for row in rows for name in (*row["names"], *(row["shared_answers"] or ()))}
+
+
+def _sound(rows: pa.Table) -> dict[str, list[Member]]:
+    """The groups among candidates that have members to train, in the order of their ids."""
+    of_groups = groupby(rows.to_pylist(), key=lambda row: row["group_id"])
+    found = {group_id: _members(_apart(list(of_group), set())) for group_id, of_group in of_groups}
+    return {group_id: members for group_id, members in found.items() if members}
 
 
 def _members(group: list[dict[str, Any]]) -> list[Member]:
@@ -126,7 +179,7 @@ def _members(group: list[dict[str, Any]]) -> list[Member]:
     for row in group:
         try:
             sound.append((row, sequences_of(row["calls"], row["num_sampled_tokens"])))
-        except RowRefusedError:  # counted in the lanes, see _refused
+        except RowRefusedError:  # counted in the lanes, see _left_out
             continue
     found = advantages([row["reward"] for row, _ in sound])
     if found is None:
@@ -178,7 +231,7 @@ def _write(workspace: Workspace, night: str, draft: _Draft) -> None:
 
 
 def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
-    """Claim the groups; False where another freezer did so with the same batch.
+    """Claim the groups and their answers in one commit; False where another freezer did so with the same batch.
 
     _OvertakenError where another batch claimed one of them since the draft was drawn up.
     """
@@ -194,6 +247,8 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
             return None
         if any(len(batches_of.get(group_id, ())) != draft.generations[group_id] for group_id in group_ids):
             raise _OvertakenError
+        if snapshot.handle.version() != draft.drawn_at and _named(snapshot, draft):
+            raise _OvertakenError
         columns = {
             "group_id": group_ids,
             "rubric_hash": [rubric_hash] * len(group_ids),
@@ -201,10 +256,23 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
             "lane": [draft.lane] * len(group_ids),
             "again": [draft.again] * len(group_ids),
             "night": [night] * len(group_ids),
+            "names": [draft.names[group_id] for group_id in group_ids],
+            "shared_answers": [draft.shared_answers.get(group_id) for group_id in group_ids],
         }
         return pa.table(columns, schema=CONSUMED.schema)
 
     return workspace.lake.append_computed(CONSUMED.name, compute).num_rows > 0
+
+
+def _named(snapshot: Snapshot, draft: _Draft) -> bool:
+    """Whether another group trained an answer of the draft; what had done so before it was drawn up was no candidate."""
+    others = snapshot.read(columns=["names", "shared_answers"], filter=~ds.field("group_id").isin(sorted(draft.generations)))
+    for column, held in (("names", draft.names), ("shared_answers", draft.shared_answers)):
+        wanted = {name for names in held.values() for name in names}
+        for chunk in others.column(column).chunks:
+            if not wanted.isdisjoint(chunk.flatten().to_pylist()):
+                return True
+    return False
 
 
 def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, Any]]:
@@ -213,20 +281,25 @@ def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, 
     if counts and not rewrite and workspace.queries.run("batches/later_nights", {"night": night}).num_rows:
         return counts
     parameters = _parameters(workspace, night)
+    crowded: list[dict[str, Any]] = []
 
     def compute(snapshot: Snapshot) -> pa.Table:
+        nonlocal crowded
         eligible, trained = eligibility(workspace, night), _trained(workspace, night)
-        refused = _refused(workspace, night, eligible, trained)
         tables = {
             "eligible": eligible,
+            "taken": taken(workspace, night),
             "trained": trained,
-            "refused": refused,
             "alone": alone(workspace, eligible),
             "singles": single_verdicts(workspace, eligible),
         }
+        tables["refused"], tables["cluster_full"], crowded = _left_out(workspace, night, tables)
         return workspace.queries.into(LANES.name, "batches/lanes", parameters, tables=tables)
 
     workspace.lake.replace_computed(LANES.name, [night], compute)
+    if crowded or workspace.lake.version(CLUSTERS.name) is not None:
+        made = pa.Table.from_pylist(crowded, schema=CLUSTERS.schema)
+        workspace.lake.replace_computed(CLUSTERS.name, [night], lambda _: made)
     return workspace.queries.run("batches/lane_counts", {"night": night}).to_pylist()
 
 
@@ -243,19 +316,35 @@ def _trained(workspace: Workspace, night: str) -> pa.Table:
     return pa.Table.from_pylist(list(found.values()), schema=schema)
 
 
-def _refused(workspace: Workspace, night: str, eligible: pa.Table, trained: pa.Table) -> pa.Table:
-    """Members that would train but for their tokens, which make no rows (I7)."""
-    refused: list[str] = []
+def _left_out(workspace: Workspace, night: str, given: Mapping[str, pa.Table]) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
+    """Members that would train but for something of stage 5's own, (trajectory_id) each, and the clusters that are full.
+
+    Those whose tokens make no rows (I7); and those of groups that wait, since the night took enough of their cluster.
+    """
+    tables = {**given, "without": given["trained"].select(["trajectory_id"])}
+    refused: set[str] = set()
+    waiting: set[str] = set()
+    crowded: list[dict[str, Any]] = []
     for lane in workspace.config.training.lanes:
+        parameters = {**_parameters(workspace, night), "lane": lane}
         for again in (False, True):
-            parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
-            tables = {"eligible": eligible, "without": trained.select(["trajectory_id"])}
-            for row in workspace.queries.run("batches/candidates", parameters, tables=tables).to_pylist():
+            rows = workspace.queries.run("batches/candidates", {**parameters, "again": again}, tables=tables)
+            for row in rows.to_pylist():
                 try:
                     sequences_of(row["calls"], row["num_sampled_tokens"])
                 except RowRefusedError:
-                    refused.append(row["trajectory_id"])
-    return pa.table({"trajectory_id": pa.array(sorted(set(refused)), pa.string())})
+                    refused.add(row["trajectory_id"])
+            if again or not rows.num_rows:
+                continue
+            found, contending = _sound(rows), contenders(workspace, parameters, tables["eligible"])
+            full = found.keys() - contending.taken(found)
+            crowded += contending.full(full, night, lane)
+            waiting |= {member.trajectory_id for group_id in full for member in found[group_id]}
+    return _ids(refused), _ids(waiting), crowded
+
+
+def _ids(trajectory_ids: set[str]) -> pa.Table:
+    return pa.table({"trajectory_id": pa.array(sorted(trajectory_ids), pa.string())})
 
 
 def _report(workspace: Workspace, night: str, drafts: list[_Draft], counts: list[dict[str, Any]]) -> Frozen:

@@ -105,6 +105,44 @@ class GroupsConfig(_Section):
     nothing, since nobody knows how they would have ended. scored: for short answers, where not coming to an end is the failure."""
     context: Literal["strict", "task_id"] = "strict"
     """strict: same system prompt, tools and snapshot (I4); task_id: the harness's task id alone decides."""
+    near_threshold: float | None = Field(default=0.8, ge=0.5, le=1)
+    """Tasks whose requests are at least so similar (Jaccard, of their shingles) are near-copies of each other. A task that is
+    one of a held-out or audit task does not train; of those that are ones of each other a night takes `cap_per_cluster` groups.
+    None: nothing is compared, and each task is a cluster of its own."""
+    near_permutations: int = Field(default=128, ge=16, le=1024)
+    """Of the signature that stands for a request, one byte each; more estimate better. Signatures that were made under another
+    value are not compared: after a change of this one or the next, `nightshift replay --all` makes them anew."""
+    near_words: int = Field(default=5, ge=1, le=32)
+    """Words in a shingle. With k of them, one changed word of n leaves a similarity of (n - k) / (n + k)."""
+    near_min_words: int = Field(default=12, ge=1)
+    """Requests of fewer words are near-copies of nothing: what opens a conversation ("Hello, I need help with an order"), or
+    one order for many repositories ("Make the tests pass"), does not say what the task is."""
+    cap_per_cluster: int | None = Field(default=8, ge=1)
+    """At most so many groups of one task and its near-copies go into a night's batch; the others wait for later nights. So no
+    single template floods a night. None: no cap."""
+    top_up: int = Field(default=0, ge=0)
+    """Rollouts that a night makes, before anything else, of the tasks that the night before wanted (`nightshift groups wanted`), with
+    the champion through the harness. 0: none. It is off until you say so: it costs tokens every night, and your harness runs
+    what production once asked again, with whatever its tools do. 64 make about 16 groups."""
+
+
+class TopUpConfig(_Section):
+    """How wanted tasks are run again; switched on by [groups] top_up."""
+
+    attempts: int = Field(default=4, ge=2)
+    """Attempts that a task is brought up to, those that wait for siblings included; at most groups.size."""
+    max_tokens: int | None = Field(default=500_000, ge=1)
+    """Tokens of prompts and answers a night; no rollout starts that is not expected to fit. None: no bound."""
+    max_minutes: float | None = Field(default=30.0, gt=0)
+    """After so many minutes of a night no further rollout starts; those in flight go on to their end. None: no bound."""
+    temperature: float | None = Field(default=None, gt=0)
+    """Sampling temperature to begin with; None: policy.temperature. It rises while more than half of the last nights' groups with
+    top-ups had no spread, and comes back while less than a quarter had none."""
+    max_temperature: float = Field(default=1.3, gt=0)
+    """How far it rises. Log-probabilities are those of temperature 1, so the further it rises the less exact is what is learned."""
+    tasks: str | None = None
+    """JSONL file of production tasks as your harness takes them ({task_id, …}); what it holds goes before the log. None, or a
+    task that it does not hold: the harness gets {task_id, task_key, messages, tools} as they were logged."""
 
 
 class VerifierConfig(_Section):
@@ -267,6 +305,7 @@ class Config(BaseSettings):
     landing: LandingConfig = LandingConfig()
     redaction: RedactionConfig = RedactionConfig()
     groups: GroupsConfig = GroupsConfig()
+    top_up: TopUpConfig = TopUpConfig()
     rewards: RewardsConfig = RewardsConfig()
     judge: JudgeConfig = JudgeConfig()
     policy: PolicyConfig = PolicyConfig()

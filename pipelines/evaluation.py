@@ -19,6 +19,7 @@ import pyarrow as pa
 from pipelines import chain, checkpoints
 from pipelines import statistics as gate_statistics
 from pipelines.ids import plain_hash
+from pipelines.landing.format import units
 from pipelines.reports import Evaluated
 from pipelines.rewards import verifiers
 from pipelines.schemas import EVALUATION
@@ -183,7 +184,8 @@ def _rows(workspace: Workspace, asked: EvalSet, policy: chain.Policy, night: str
     for rollout in rollouts:
         verdict = verifiers.Verdict(None, f"fault: {rollout.fault}")
         if rollout.fault is None:
-            verdict = verifiers.combined([verifier.verdict(rollout.task_id, rollout.turns, None) for verifier in loaded])
+            outcome = units(rollout.outcome, (0.0, 1.0))
+            verdict = verifiers.combined([verifier.verdict(rollout.task_id, rollout.turns, outcome) for verifier in loaded])
         rows.append(
             {
                 "checkpoint_id": policy.checkpoint_id,

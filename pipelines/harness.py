@@ -1,7 +1,8 @@
 """The harness: nightshift never owns the user's agent, it calls it, and records its calls like production's.
 
-A harness is `async def rollout(task, client) -> None` in a file of the workspace ([harness] entry). `run` makes attempts at
-tasks with it, several at a time, and returns one Rollout per attempt, whose fault is named where it has no result.
+A harness is `async def rollout(task, client)` in a file of the workspace ([harness] entry). It may return the attempt's outcome,
+a number from 0 to 1, where it knows that: it is logged like production's, for verifiers of the kind `logged_outcome`. `run`
+makes attempts at tasks with it, several at a time, and returns one Rollout per attempt, whose fault is named where it has no result.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from pipelines.budgets import Budget
 from pipelines.doors.chat import ChatDoor, Clock, RecorderLog, RecordingClient
 from pipelines.errors import EngineError, HarnessError
 from pipelines.progress import bar
@@ -29,24 +31,34 @@ from pipelines.workspace import Workspace
 API_KEY_VARIABLE = "NIGHTSHIFT_POLICY_KEY"
 """Key of the policy server, where it asks for one."""
 
-RolloutFunction = Callable[[dict[str, Any], RecordingClient], Awaitable[None]]
+RolloutFunction = Callable[[dict[str, Any], RecordingClient], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
 class Rollout:
     """One attempt, as recorded."""
 
-    task_id: str
-    task_key: str
+    task_id: str | None
+    """None where the log that the task was found in names none."""
+    task_key: str | None
+    """None where only what was asked says which task it is; landing finds that."""
     attempt: int
     attempt_id: str
     turns: list[dict[str, Any]]
     """Messages of the last call and its answer; each has `sampled`, and `call` where it was sampled. Empty: no call was made."""
     num_sampled_tokens: int
+    num_tokens: int
+    """Of its prompts and answers, each call's: what it cost."""
+    policy_version: str
+    began: str
+    """By the log's clock."""
+    ended: str
     seconds: float
     """Wall time; for an attempt that was found in the log, time by the log's own clock."""
     fault: str | None
     """timeout, engine_error, harness_error; None: the attempt ran to its end."""
+    outcome: float | None = None
+    """In [0, 1], as the harness gave it; None where it gave none, or the attempt has a fault."""
 
 
 def load(workspace: Workspace) -> RolloutFunction:
@@ -99,15 +111,22 @@ def run(
     *,
     purpose: str,
     policy_version: str,
-    attempts: int,
+    attempts: int | Sequence[int],
     log: Path,
     url: str,
     model: str,
     seed: int,
     clock: Clock,
     tag: str = "",
+    temperature: float | None = None,
+    budget: Budget | None = None,
 ) -> list[Rollout]:
-    """Make `attempts` attempts at each task and append them to `log`; returns all of them, task by task.
+    """Make `attempts` attempts at each task (one number for all, or one for each) and append them to `log`; returns all of
+    them, task by task.
+
+    A task has a `task_id`; where that is None a `task_key` stands for it, and its lines name no task, so that it is known by
+    what was asked, as in the log that it came from. `temperature` None: policy.temperature. `budget` None: no bound; else no
+    further attempt starts once it is used, and those that were never started are missing from what is returned.
 
     An attempt's id follows from harness, task, attempt number, purpose, policy version and `tag`. Attempts that the log
     already holds are returned from it instead of being made again, so a run that was cut off goes on where it was; another
@@ -118,18 +137,23 @@ def run(
     """
     if purpose not in PURPOSES:
         raise HarnessError(f"purpose {purpose!r} is none of {', '.join(PURPOSES)}")
-    rollout, wanted = load(workspace), [(task, attempt) for task in tasks for attempt in range(attempts)]
-    run_ = _Run(workspace, rollout, purpose, policy_version, url, model, seed, clock, tag)
+    rollout = load(workspace)
+    numbers = [attempts] * len(tasks) if isinstance(attempts, int) else attempts
+    wanted = [(task, attempt) for task, number in zip(tasks, numbers, strict=True) for attempt in range(number)]
+    if temperature is None:
+        temperature = workspace.config.policy.temperature
+    run_ = _Run(workspace, rollout, purpose, policy_version, url, model, seed, clock, tag, temperature, budget)
     held = recorded(workspace, log)
-    if len(wanted) > 1 and all(held[key].fault for key in (run_.attempt_id(t["task_id"], a) for t, a in wanted) if key in held):
+    asked = [run_.attempt_id(_name_of(task), attempt) for task, attempt in wanted]
+    if len(wanted) > 1 and all(held[attempt_id].fault for attempt_id in asked if attempt_id in held):
         run_.held_back = []
-    missing = [(task, attempt) for task, attempt in wanted if run_.attempt_id(task["task_id"], attempt) not in held]
+    missing = [entry for entry, attempt_id in zip(wanted, asked, strict=True) if attempt_id not in held]
     if missing:
         made = asyncio.run(run_.make(missing, RecorderLog(log)))
-        if run_.held_back is not None:
+        if made and run_.held_back is not None:
             raise HarnessError(run_.all_failed(made.values()))
         held.update(made)
-    return [held[run_.attempt_id(task["task_id"], attempt)] for task, attempt in wanted]
+    return [held[attempt_id] for attempt_id in asked if attempt_id in held]
 
 
 def recorded(workspace: Workspace, log: Path) -> dict[str, Rollout]:
@@ -157,14 +181,16 @@ class _Run:
     seed: int
     clock: Clock
     tag: str
+    temperature: float
+    budget: Budget | None
     held_back: list[list[dict[str, Any]]] | None = None
     """Lines of faulted attempts for as long as no attempt has gone well; None: one has, and nothing is held back."""
     raised: list[str] = field(default_factory=list)
     """What the harness raised, attempt by attempt."""
 
-    def attempt_id(self, task_id: str, attempt: int) -> str:
+    def attempt_id(self, name: str, attempt: int) -> str:
         harness = self.workspace.config.harness.name
-        parts = (harness, task_id, str(attempt), self.purpose, self.policy_version, self.tag)
+        parts = (harness, name, str(attempt), self.purpose, self.policy_version, self.tag)
         return self.workspace.identity.of("attempt", "harness", *parts)
 
     async def make(self, wanted: Sequence[tuple[dict[str, Any], int]], log: RecorderLog) -> dict[str, Rollout]:
@@ -177,8 +203,12 @@ class _Run:
 
                     async def work() -> None:
                         for task, attempt in left:
+                            if self.budget is not None and not await self.budget.admits():
+                                return
                             rollout = await self._attempt(task, attempt, door, log)
                             made[rollout.attempt_id] = rollout
+                            if self.budget is not None:
+                                await self.budget.take(rollout.num_tokens, failed=rollout.fault is not None)
                             advance(1)
 
                     async with asyncio.TaskGroup() as workers:
@@ -209,22 +239,21 @@ class _Run:
         log.append(lines)
 
     async def _attempt(self, task: dict[str, Any], attempt: int, door: ChatDoor, log: RecorderLog) -> Rollout:
-        task_id, started = task["task_id"], time.monotonic()
+        name, started = _name_of(task), time.monotonic()
         identity = {
-            "attempt_id": self.attempt_id(task_id, attempt),
+            "attempt_id": self.attempt_id(name, attempt),
             "harness": self.workspace.config.harness.name,
-            "task_id": task_id,
+            "task_id": task["task_id"],
             "attempt": attempt,
             "purpose": self.purpose,
             "policy_version": self.policy_version,
         }
-        temperature = self.workspace.config.policy.temperature
-        seed = f"{self.seed}/{self.purpose}/{self.tag}/{task_id}/{attempt}"
-        client = RecordingClient(door, self.model, temperature, seed, self.clock, identity)
-        fault, limit = None, asyncio.timeout(self.workspace.config.harness.timeout_seconds)
+        seed = f"{self.seed}/{self.purpose}/{self.tag}/{name}/{attempt}"
+        client = RecordingClient(door, self.model, self.temperature, seed, self.clock, identity)
+        outcome, fault, limit = None, None, asyncio.timeout(self.workspace.config.harness.timeout_seconds)
         try:
             async with limit:
-                await self.rollout(dict(task), client)
+                outcome = _outcome(await self.rollout(dict(task), client))
         except TimeoutError:
             fault = "timeout" if limit.expired() else "harness_error"  # the harness may raise one of its own
         except EngineError:
@@ -238,22 +267,51 @@ class _Run:
             fault = "harness_error"  # it asked the policy nothing: there is no attempt to grade
         if fault is not None:
             client.mark_fault(fault)
+        else:
+            client.lines[-1]["outcome"] = outcome
         self._keep(log, client.lines, fault)
         return _rollout_of(self.workspace, client.lines, time.monotonic() - started)
 
 
+def _outcome(returned: Any) -> float | None:
+    """What a rollout returned, as an outcome; None where it is no number: then it says nothing about how well it went."""
+    if not isinstance(returned, int | float):
+        return None
+    if not 0 <= returned <= 1:
+        raise ValueError(f"the outcome {returned!r} is outside [0, 1]")
+    return float(returned)
+
+
+def _name_of(task: dict[str, Any]) -> str:
+    """What tells this task from the others of a run."""
+    return task["task_key"] if task["task_id"] is None else task["task_id"]
+
+
 def _rollout_of(workspace: Workspace, lines: Sequence[dict[str, Any]], seconds: float) -> Rollout:
     first, last = lines[0], lines[-1]
+    task_id = first["task_id"]
     return Rollout(
-        task_id=first["task_id"],
-        task_key=workspace.identity.task_key(first["harness"], first["task_id"]),
+        task_id=task_id,
+        task_key=None if task_id is None else workspace.identity.task_key(first["harness"], task_id),
         attempt=first["attempt"],
         attempt_id=first["attempt_id"],
         turns=_turns(lines),
         num_sampled_tokens=sum(len(line["token_ids"] or ()) for line in lines),
+        num_tokens=sum(map(_num_tokens, lines)),
+        policy_version=first["policy_version"],
+        began=first["started_at"],
+        ended=last["ended_at"],
         seconds=seconds,
         fault=last["fault"],
+        outcome=last["outcome"] if last["fault"] is None else None,
     )
+
+
+def _num_tokens(line: dict[str, Any]) -> int:
+    """Of prompt and answer, as the server counted them, else as many ids as it sent."""
+    usage = line.get("usage") or {}
+    pairs = (("prompt_tokens", "prompt_token_ids"), ("completion_tokens", "token_ids"))
+    return sum(usage.get(counted) or len(line[ids] or ()) for counted, ids in pairs)
 
 
 def _turns(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

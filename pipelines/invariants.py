@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pipelines.batch_rows import SCHEMA
 from pipelines.groups import violations
+from pipelines.groups.near_tasks import threshold_units
 from pipelines.schemas import CONSUMED
 from pipelines.workspace import Workspace
 from trainer.contract import ROWS_FILE, BatchManifest
@@ -35,6 +36,8 @@ class Finding:
     num_broken: int
     broken: list[str] = field(default_factory=list)
     """The first ids that break it."""
+    counted: dict[str, int] = field(default_factory=dict)
+    """What breaks nothing and should be known."""
 
 
 def every_record_in_one_place(workspace: Workspace) -> Finding:
@@ -59,12 +62,32 @@ def held_out_stays_out(workspace: Workspace) -> Finding:
     return _ask_of_batches(workspace, "I8", "held_out_stays_out")
 
 
+def near_held_out_stays_out(workspace: Workspace) -> Finding:
+    """I8: no near-copy of a held-out or audit task is in a batch; `found_late` counts those that trained before it was known."""
+    rows = batch_rows(workspace)
+    parameters = {"near_threshold": threshold_units(workspace.config.groups)}
+    near = workspace.queries.run("invariants/near_held_out_stays_out", parameters, tables={"batch_rows": rows}).to_pylist()
+    broken = [row["trajectory_id"] for row in near if row["broken"]]
+    late = {"found_late": len(near) - len(broken)}
+    return Finding("I8", rows.num_rows, len(broken), broken[:MAX_EXAMPLES], late)
+
+
 def trained_once(workspace: Workspace) -> Finding:
-    """I14: a trajectory is in one batch, apart from batches that were frozen again on purpose."""
+    """I14: a trajectory is in one batch, and so is each answer, apart from batches that were frozen again on purpose.
+
+    Trajectories are named by their id, answers as `<name>: <groups that trained it>`.
+    """
     return _ask_of_batches(workspace, "I14", "trained_once")
 
 
-ALL = (every_record_in_one_place, one_task_one_context, only_sampled_tokens_train, held_out_stays_out, trained_once)
+ALL = (
+    every_record_in_one_place,
+    one_task_one_context,
+    only_sampled_tokens_train,
+    held_out_stays_out,
+    near_held_out_stays_out,
+    trained_once,
+)
 
 
 def batch_rows(workspace: Workspace) -> pa.Table:

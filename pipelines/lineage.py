@@ -22,11 +22,13 @@ from pipelines.log_lines import pieces_at
 from pipelines.references import whole_id
 from pipelines.schemas import (
     CHECKPOINTS,
+    CLUSTERS,
     CONSUMED,
     DUPLICATES,
     GROUPS,
     JUDGEMENTS,
     LANES,
+    NEAR,
     REWARDS,
     SPLITS,
     TABLES,
@@ -66,7 +68,7 @@ def backward(workspace: Workspace, ref: str) -> dict[str, Any]:
         found = _edges(workspace, [(None, ref)])
         return {**_made_from(ref, found), "checkpoints": _learned(workspace, [ref])}
     if kind == "grp":
-        members = sorted(row["trajectory_id"] for row in _rows(workspace, GROUPS.name, group_id=ref))
+        members = sorted(row["trajectory_id"] for row in _rows(workspace, GROUPS.name, group_id=ref, role="member"))
         if not members:
             raise _unknown(ref)
         return _before_training(workspace, ref, members, [ref])
@@ -114,9 +116,13 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     """The whole story of one trajectory through all tables; `ref` is its id or the beginning of it, or `<file>:<line>` of
     one of its records.
 
-    Keys: `trajectory` (without its turns), `sources`, `duplicates`, `other_logs` (lines of logs that tell the same attempt, as
-    {kind, similarity, format, file, line}), `split`, `eligible_for`, `eligible_reason`, `alone`, `group`
-    (with `siblings`), `verdicts`, `rewards`, `judgements`, `lanes`, `batches`, `checkpoints`.
+    Keys: `trajectory` (without its turns), `sources`, `duplicates`, `other_logs` (lines of logs that tell the same attempt:
+    kind, similarity, format, file, line), `split`, `near` (the task of another split that its task is a
+    near-copy of: near_key, near_split, similarity in 1e-6, trained, night; empty where none), `near_copies` (train tasks that
+    are ones of its task), `clusters` (nights that had more groups of its task and near-copies than they take: cluster,
+    num_tasks, num_groups, num_waiting), `eligible_for`, `eligible_reason`, `alone`, `group` (with `siblings` and `anchors`),
+    `anchor_of` (groups beside which it stands and in which it counts nothing), `verdicts`,
+    `rewards`, `judgements`, `lanes`, `batches`, `checkpoints`.
     """
     trajectory_id = _whole(workspace, ref) if ref.startswith("trj_") else _trajectory_at(workspace, ref)
     row = _trajectory(workspace, trajectory_id)
@@ -125,22 +131,29 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     lanes = eligible.filter(pc.field("trajectory_id") == trajectory_id).to_pylist()[0]
     lonely = alone(workspace, eligible).filter(pc.field("trajectory_id") == trajectory_id).to_pylist()
     group_id = lanes["group_id"]
-    members = [] if group_id is None else _rows(workspace, GROUPS.name, group_id=group_id)
+    held = [] if group_id is None else _rows(workspace, GROUPS.name, group_id=group_id)
+    siblings = [row["trajectory_id"] for row in held if row["role"] == "member" and row["trajectory_id"] != trajectory_id]
+    anchors = [row["trajectory_id"] for row in held if row["role"] == "anchor"]
     group = None if group_id is None else {name: lanes[name] for name in ("group_id", "window", "seal_reason", "sealed_night")}
     judgements = [] if group_id is None else _rows(workspace, JUDGEMENTS.name, group_id=group_id)
     splits = _rows(workspace, SPLITS.name, task_key=row["task_key"])
     used = _used(workspace, [trajectory_id])
-    told = {name: value for name, value in row.items() if name not in ("turns", "calls", "tools", "record_ids")}
+    untold = ("turns", "calls", "tools", "record_ids", "request_signature")
+    told = {name: value for name, value in row.items() if name not in untold}
     return {
         "trajectory": {name: value.isoformat() if name.endswith("_at") and value else value for name, value in told.items()},
         "sources": _sources(_lines_of(workspace, [trajectory_id])),
         "duplicates": [duplicate["record_id"] for duplicate in _rows(workspace, DUPLICATES.name, trajectory_id=trajectory_id)],
         "other_logs": others,
         "split": splits[0]["split"] if splits else None,
+        "near": _rows(workspace, NEAR.name, task_key=row["task_key"]),
+        "near_copies": [near["task_key"] for near in _rows(workspace, NEAR.name, near_key=row["task_key"])],
+        "clusters": _rows(workspace, CLUSTERS.name, task_key=row["task_key"]),
         "eligible_for": lanes["eligible_for"],
         "eligible_reason": lanes["eligible_reason"],
         "alone": lonely[0]["reason"] if lonely else None,
-        "group": group and {**group, "siblings": [m["trajectory_id"] for m in members if m["trajectory_id"] != trajectory_id]},
+        "group": group and {**group, "siblings": siblings, "anchors": anchors},
+        "anchor_of": [row["group_id"] for row in _rows(workspace, GROUPS.name, trajectory_id=trajectory_id, role="anchor")],
         "verdicts": _rows(workspace, VERDICTS.name, trajectory_id=trajectory_id),
         "rewards": sorted(_rows(workspace, REWARDS.name, trajectory_id=trajectory_id), key=lambda row: row["sequence"]),
         "judgements": [_judged(judgement, trajectory_id) for judgement in judgements],

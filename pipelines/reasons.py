@@ -63,6 +63,7 @@ ELIGIBLE_REASONS = (
     "split_pending",  # its task has no split yet: nothing may be trained on it before it has one
     "held_out_task",
     "audit_task",
+    "near_held_out",  # its task is a near-copy of a held-out or audit task
     "evaluation_rollout",
     "harness_fault",
     "no_sampled_turn",
@@ -70,7 +71,7 @@ ELIGIBLE_REASONS = (
 )
 LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of ELIGIBLE_REASONS
     "trained",  # in the batch of this night
-    "consumed",  # in a batch of an earlier night
+    "consumed",  # in a batch of an earlier night, or it holds an answer that trained there under another name (I14)
     "no_siblings",  # in no sealed group
     "late",  # its siblings were sealed before it came, and no other came with it
     "other_policy",  # its siblings are other policies' attempts, or too distant versions of its own
@@ -81,6 +82,7 @@ LANE_REASONS = (  # where provenance alone decides, the lane's reason is one of 
     "uncalibrated_judge",  # only the judge tells the group apart, and it was never calibrated
     "no_verdict",  # its siblings have a verdict and it has none
     "no_reward",
+    "cluster_full",  # the night took as many groups of its task and the near-copies of it as it takes
     "row_refused",  # its logged tokens do not make a training row (I7)
     "lane_off",  # its lane is not in training.lanes
     "not_passed",  # sft takes winners only
@@ -90,7 +92,27 @@ STALE_REASONS = (  # why a sealed group trains no more
     "member_changed",  # a replay, or a log that was written anew, made another row of a member
     "member_removed",  # there is no such trajectory any more
 )
-WANTED_REASONS = ("no_siblings", "context_mismatch", "no_spread")
+WANTED_REASONS = (
+    "other_policy",  # no attempt at it is our own policy's
+    "no_siblings",
+    "context_mismatch",  # our own attempts each ran under another context, or top-ups ran under none that production asked it under
+    "no_spread",
+)
+TOP_UP_STOPS = (  # why a night's top-up started no more rollouts
+    "off",  # groups.top_up is 0
+    "no_harness",
+    "nothing_wanted",  # no earlier night listed a task that can be run again
+    "done",  # everything on the list was run
+    "rollouts",  # groups.top_up
+    "tokens",  # top_up.max_tokens
+    "minutes",  # top_up.max_minutes
+    "failed",  # the policy server is gone, or the harness fails at every attempt
+)
+TOP_UP_SKIPS = (  # why a wanted task was not run again
+    "redacted",  # what was asked holds a secret that was taken out: it would be asked otherwise than in production
+    "no_request",  # no attempt was logged from its beginning, or none says what was asked
+    "siblings_wait",  # enough attempts wait already: the night seals them
+)
 REWARD_REASONS = ("no_verdict", "no_score", "too_few", "verifier_failed", "judge_failed", "harness_fault")
 DECISION_REASONS = (
     "better",  # promote: lower bound of the paired difference above 0

@@ -20,6 +20,37 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToppedUp(Report):
+    """Before stage 1: what an earlier night wanted, run again with the champion."""
+
+    rollouts: int
+    """Made now; those with a fault included."""
+    found: int
+    """Made by an earlier run of this very night, which its budget counts too."""
+    tasks: int
+    """Tasks with a rollout of this night."""
+    tokens: int
+    """Of the night's prompts and answers."""
+    seconds: float
+    """Wall time of the night's rollouts."""
+    stopped_by: str
+    """One of reasons.TOP_UP_STOPS."""
+    faults: dict[str, int]
+    """The night's rollouts that failed, by fault."""
+    skipped: dict[str, int]
+    """Tasks that were not run again, by reasons.TOP_UP_SKIPS."""
+    temperature: float | None
+    """At which was sampled; None where nothing was to be."""
+    share_without_spread: float | None
+    """Of the last nights' groups with top-ups; None where there were too few to tell."""
+    policy_version: str | None
+    wanted_night: str | None
+    """Whose list was run."""
+    problem: str | None = None
+    """Why the night goes on without the rest, in one line; None where all is well."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Landed(Report):
     """Stage 1."""
 
@@ -117,12 +148,21 @@ class Sealed(Report):
     """Groups sealed now."""
     members: int
     """Their members."""
+    anchors: int = 0
+    """Attempts of other models that were put beside groups with top-ups."""
     waiting: int
     """Trajectories that wait for siblings."""
     stale: int = 0
     """Groups that became stale now: a member is gone, or is under another task or context."""
     splits: dict[str, int]
     """Tasks by split, all that are known."""
+    near_held_out: int = 0
+    """Train tasks that are near-copies of held-out or audit tasks and do not train, all that are known."""
+    near_trained: int = 0
+    """Those of them that had trained before that was known."""
+    other_making: int = 0
+    """Requests whose signatures were made under other settings and are compared with nothing: `nightshift replay --all` makes
+    them anew."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,6 +106,7 @@ TRAJECTORIES = TableSpec(
         turns=pa.string(),  # JSON list of turns: role, content, reasoning, tool_calls, tool_call_id, name, sampled, call
         calls=pa.string(),  # JSON list, one per sampled turn: prompt_token_ids, token_ids, logprobs, finish_reason (nulls where not logged)
         tools=pa.string(),  # JSON tool schema, null where none
+        request_signature=pa.binary(),  # of the words of its request (pipelines/signatures.py), by which near-copies are found; null: too few of them, or a row from before there were any
         num_turns=pa.int32(),
         num_sampled_turns=pa.int32(),
         num_sampled_tokens=pa.int64(),  # 0 where ids were not logged
@@ -131,6 +132,7 @@ TRAJECTORIES = TableSpec(
         call_ids=_STRINGS,  # ids by which copies of its answers are known (landing/copied.py), its own and others'
         copied_call_ids=_STRINGS,  # those of answers that another attempt owns: context here, sampled there
         copied_from=_STRINGS,  # and that attempt, one for each of them
+        shared_answers=_STRINGS,  # names of its answers (landing/shared_answers.py); null where it shares no record with another attempt
         other_logs=_STRINGS,  # rollouts that tell the same attempt: their records stand in trajectories/duplicates (`other_log`, `unfinished`)
         other_told=_STRINGS,  # what of theirs this row may have taken over, one identity for each of them
     ),
@@ -192,7 +194,7 @@ SPLITS = TableSpec(
     _schema(
         task_key=pa.string(),
         split=pa.string(),  # train | held_out | audit
-        source=pa.string(),  # eval_set | drawn
+        source=pa.string(),  # eval_set | drawn | near_trained: drawn for evaluation, but a near-copy of it had trained
         day=pa.string(),  # when it was first assigned; the first assignment wins for ever (I8)
     ),
     key=("task_key",),
@@ -213,7 +215,7 @@ GROUPS = TableSpec(
         outcome=pa.int64(),  # of the trajectory when it was sealed: where it became another since, the group is stale
         window=pa.string(),  # first day of the tumbling window
         day=pa.string(),  # of the trajectory
-        role=pa.string(),  # member | anchor
+        role=pa.string(),  # member | anchor: shown beside the members, in none of their numbers; a trajectory may be it in any number of groups
         seal_reason=pa.string(),  # full | judged | closed
         sealed_night=pa.string(),  # the night, or the day of the ingest, that sealed it
     ),
@@ -232,6 +234,36 @@ STALE = TableSpec(
     statistics=("group_id",),
 )
 
+REQUESTS = TableSpec(
+    "groups/requests",
+    _schema(
+        task_key=pa.string(),
+        split=pa.string(),  # of the task
+        request_signature=pa.binary(),  # as its trajectories have it; a task whose attempts began with different words has several
+        near_threshold=pa.int64(),  # 1e-6: near-copies of it down to this similarity were looked for among the tasks that were known
+        night=pa.string(),  # when
+    ),
+    key=("task_key", "request_signature", "near_threshold"),
+    statistics=("task_key", "night"),
+    partition="split",
+    landing_columns=("night",),
+)
+
+NEAR = TableSpec(
+    "groups/near",
+    _schema(
+        task_key=pa.string(),  # a train task that is a near-copy of one in another split; what is found first stays
+        near_key=pa.string(),  # that task; of several the most similar one
+        near_split=pa.string(),  # held_out | audit
+        similarity=pa.int64(),  # 1e-6, estimated by the signatures of the requests
+        trained=pa.bool_(),  # a batch had consumed a group of the task before: what was learned stays, and it trains no more
+        night=pa.string(),  # when it was found
+    ),
+    key=("task_key",),
+    statistics=("task_key", "near_key", "night"),
+    landing_columns=("night",),
+)
+
 WANTED = TableSpec(
     "groups/wanted",
     _schema(
@@ -239,7 +271,10 @@ WANTED = TableSpec(
         task_id=pa.string(),
         harness=pa.string(),
         reason=pa.string(),  # one of reasons.WANTED_REASONS
-        num_attempts=pa.int32(),
+        num_attempts=pa.int32(),  # logged ones of any model
+        num_own=pa.int32(),  # of them our own policy's; null in rows from before it was counted
+        num_waiting=pa.int32(),  # of those, what the next night's top-up would find in no group yet; null: 0
+        score=pa.int64(),  # what the rank is made of (sql/groups/wanted.sql)
         rank=pa.int32(),  # 1 is the most useful
         night=pa.string(),
     ),
@@ -328,6 +363,22 @@ LANES = TableSpec(
     partition="night",
 )
 
+CLUSTERS = TableSpec(
+    "batches/clusters",
+    _schema(
+        night=pa.string(),
+        lane=pa.string(),
+        task_key=pa.string(),  # of a cluster with more groups than one night takes; other clusters are not listed
+        cluster=pa.string(),  # the smallest task_key among tasks that are near-copies of each other, directly or through others
+        num_tasks=pa.int32(),  # of the cluster that could train that night
+        num_groups=pa.int32(),  # of the cluster in the night's batches
+        num_waiting=pa.int32(),  # of the cluster that wait for later nights
+    ),
+    key=("night", "lane", "task_key"),
+    statistics=("task_key", "cluster", "night"),
+    partition="night",
+)
+
 CONSUMED = TableSpec(
     "batches/consumed",
     _schema(
@@ -337,6 +388,8 @@ CONSUMED = TableSpec(
         lane=pa.string(),
         again=pa.bool_(),  # frozen with --again from groups that were consumed before
         night=pa.string(),
+        names=_STRINGS,  # of the answers that trained: record ids, and claims `<format>:<call_ids>`; null in rows from before they were kept
+        shared_answers=_STRINGS,  # and of those whose records several attempts share; null where there are none
     ),
     key=("group_id", "rubric_hash", "batch_id"),
     statistics=("group_id", "batch_id", "night"),
@@ -446,11 +499,14 @@ TABLES: dict[str, TableSpec] = {
         SPLITS,
         GROUPS,
         STALE,
+        REQUESTS,
+        NEAR,
         WANTED,
         JUDGEMENTS,
         VERDICTS,
         REWARDS,
         LANES,
+        CLUSTERS,
         CONSUMED,
         CHECKPOINTS,
         EVALUATION,

@@ -204,16 +204,25 @@ def wanted(content: list[dict[str, Any]], *, every: bool = False) -> None:
     drawn = content if every else content[:SHOWN_TASKS]
     console.print(
         f"{len(content)} tasks want more attempts (night {content[0]['night']}).\n"
-        "Order: no siblings, then no spread; in each fewer attempts, then the newest.\n"
+        "Order: what is uncertain, recent and often asked, near-copies behind the first of them (score).\n"
     )
     lines = [
-        (row["rank"], row["task_id"] or row["task_key"], row["harness"], row["num_attempts"], row["reason"]) for row in drawn
+        (
+            row["rank"],
+            row["task_id"] or row["task_key"],
+            row["harness"],
+            row["num_attempts"],
+            row["num_own"],
+            row["score"],
+            row["reason"],
+        )
+        for row in drawn
     ]
     table(
         "",
-        ["rank", "task", "harness", "attempts", "reason"],
+        ["rank", "task", "harness", "attempts", "own", "score", "reason"],
         lines,
-        numbers=["rank", "attempts"],
+        numbers=["rank", "attempts", "own", "score"],
         whole=["rank", "task", "attempts", "reason"],
     )
     console.print()
@@ -232,6 +241,8 @@ def night(content: dict[str, Any]) -> None:
     lines = []
     for asset, report in content["reports"].items():
         kept = {key: value for key, value in report.items() if key in _TOLD.get(asset, ()) and value not in (None, {}, [])}
+        if "stopped_by" in kept:
+            kept["stopped_by"] = words.said(words.TOP_UP_STOP, kept["stopped_by"])
         shown = text(kept) if report.get("why_nothing") is None else report["why_nothing"]
         lines.append((asset, f"{content['seconds'].get(asset, 0):.1f}", shown))
     table(f"Night {content['night']}", ["stage", "seconds", "what it did"], lines, numbers=["seconds"])
@@ -241,6 +252,7 @@ def night(content: dict[str, Any]) -> None:
 
 
 _TOLD: dict[str, tuple[str, ...]] = {
+    "landing/top_up": ("rollouts", "found", "tasks", "tokens", "stopped_by", "faults", "skipped", "problem"),
     "landing/records": ("records", "seen", "quarantined", "skipped"),
     "trajectories/trajectories": ("trajectories", "duplicates", "faults"),
     "groups/groups": ("groups", "members", "waiting"),

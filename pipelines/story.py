@@ -138,13 +138,23 @@ def _task(content: dict[str, Any]) -> Stage:
     )
     split = content["split"]
     told = f"in the split {split}" if split else "without a split yet"
-    return "task", "groups.splits", [f"An attempt at task {name}, {told}."]
+    sentences = [f"An attempt at task {name}, {told}."]
+    for near in content["near"]:
+        late = ", which was found only after it had trained" if near["trained"] else ""
+        sentences.append(
+            f"Its request is a near-copy of that of the {near['near_split']} task {near['near_key']} (similarity "
+            f"{_score(near['similarity'])}{late})."
+        )
+    if content["near_copies"]:
+        sentences.append(f"{_count(len(content['near_copies']), 'train task')} have requests near its own and do not train.")
+    return "task", "groups.splits, groups.near", sentences
 
 
 def _group(content: dict[str, Any]) -> Stage:
     group = content["group"]
+    shown = [f"The anchor of group {group_id}: shown there, counted nowhere." for group_id in content["anchor_of"]]
     if group is None:
-        return "group", "groups.groups", [f"In no group: {_why_no_group(content)}."]
+        return "group", "groups.groups", [f"In no group: {_why_no_group(content)}.", *shown]
     siblings = group["siblings"]
     told = [
         f"In group {group['group_id']} with {_count(len(siblings), 'sibling')}, because they are attempts at the same task under the "
@@ -153,7 +163,9 @@ def _group(content: dict[str, Any]) -> Stage:
     told.append(f"Sealed {group['sealed_night']} since {words.SEALED.get(group['seal_reason'], group['seal_reason'])}.")
     if siblings:
         told.append(f"Siblings: {', '.join(siblings)}.")
-    return "group", "groups.groups", told
+    if group["anchors"]:
+        told.append(f"Beside them as a reference, outside all numbers: {', '.join(group['anchors'])}.")
+    return "group", "groups.groups", [*told, *shown]
 
 
 def _why_no_group(content: dict[str, Any]) -> str:
@@ -199,9 +211,14 @@ def _lanes(content: dict[str, Any]) -> Stage:
         lane = "not used" if row["lane"] == "excluded" else f"lane {row['lane']}"
         advantage = "" if row["advantage"] is None else f", advantage {row['advantage']:+.3g}"
         told.append(f"Night {row['night']}: {lane} ({words.said(words.LANE, row['lane_reason'])}){advantage}.")
+    for row in content["clusters"]:
+        told.append(
+            f"Night {row['night']} took {_count(row['num_groups'], 'group')} of {_count(row['num_tasks'], 'task')} that are "
+            f"near-copies of each other (cluster {row['cluster']}) and left {row['num_waiting']} for later nights."
+        )
     if not content["lanes"]:
         told.append("No night has sorted it yet.")
-    return "lane", "batches.lanes", told
+    return "lane", "batches.lanes, batches.clusters", told
 
 
 def _why_eligible(content: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from pipelines.landing.same_attempt import behind, resolve
 from pipelines.landing.sources import settings_of
 from pipelines.reports import Built
 from pipelines.schemas import DUPLICATES, ROLLOUTS, TABLES, TRAJECTORIES
+from pipelines.signatures import Making, signatures
 from pipelines.workspace import Workspace
 
 __all__ = ["UNREADABLE", "Building", "build", "family_of", "said", "slices"]
@@ -184,8 +185,12 @@ class Building:
             rows[ROLLOUTS.name] += rollouts
             rows[TRAJECTORIES.name] += trajectories
             rows[DUPLICATES.name] += duplicates
+        made = rows[TRAJECTORIES.name]
+        requests = signatures([row.pop("request") for row in made], Making.of(self.workspace.config.groups))
+        for row, signature in zip(made, requests, strict=True):
+            row["request_signature"] = signature
         rows[ROLLOUTS.name].sort(key=lambda row: row["trajectory_id"])
-        rows[TRAJECTORIES.name].sort(key=lambda row: row["trajectory_id"])
+        made.sort(key=lambda row: row["trajectory_id"])
         rows[DUPLICATES.name].sort(key=lambda row: row["record_id"])
         return rows
 

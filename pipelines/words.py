@@ -42,6 +42,7 @@ ELIGIBLE = {
     "split_pending": "its task has no split yet; the next night draws one",
     "held_out_task": "its task is held out for evaluation",
     "audit_task": "its task is kept for audits",
+    "near_held_out": "its task is a near-copy of one that is held out or kept for audits",
     "evaluation_rollout": "it was run for an evaluation",
     "harness_fault": "the harness failed, not the policy",
     "no_sampled_turn": "no turn of it was sampled by a policy that was logged: a demonstration, or nothing was answered",
@@ -49,7 +50,7 @@ ELIGIBLE = {
 }
 LANE = ELIGIBLE | {
     "trained": "it is in the batch of that night",
-    "consumed": "a batch of an earlier night holds its group, and an attempt trains once",
+    "consumed": "a batch holds its group or one of its answers already, and an attempt trains once",
     "no_siblings": "no other attempt at its task that could be used stands beside it in a group",
     "late": "its siblings were sealed before it came, and no other came with it",
     "other_policy": "the other attempts at its task are of other policies, or of versions too far from its own",
@@ -60,6 +61,7 @@ LANE = ELIGIBLE | {
     "uncalibrated_judge": "only the judge tells its group apart, and this judge was never calibrated",
     "no_verdict": "no verifier gave it a verdict",
     "no_reward": "it has no reward",
+    "cluster_full": "the night took as many groups of its task and the near-copies of it as a night takes; it waits",
     "row_refused": "its logged tokens do not make a training row",
     "lane_off": "its lane is not in training.lanes",
     "not_passed": "the lane sft takes only what passed",
@@ -92,9 +94,25 @@ REWARD = {
     "harness_fault": "the harness failed, not the policy",
 }
 WANTED = {
+    "other_policy": "every attempt at it is another model's: our own policy has nothing to compare yet",
     "no_siblings": "no other attempt stands beside it",
-    "context_mismatch": "each attempt ran under another context",
+    "context_mismatch": "its attempts ran under different contexts: each under another, or top-ups under none that production used",
     "no_spread": "all rewards of its groups are equal",
+}
+TOP_UP_STOP = {
+    "off": "[groups] top_up is 0",
+    "no_harness": "no harness is configured",
+    "nothing_wanted": "no earlier night listed a task that can be run again",
+    "done": "everything on the list was run",
+    "rollouts": "[groups] top_up rollouts were run",
+    "tokens": "[top_up] max_tokens were used",
+    "minutes": "[top_up] max_minutes were used",
+    "failed": "the policy server or the harness failed",
+}
+TOP_UP_SKIP = {
+    "redacted": "what was asked holds a secret that was taken out",
+    "no_request": "the log does not say from the beginning what was asked",
+    "siblings_wait": "enough attempts wait to be sealed already",
 }
 
 

@@ -3,6 +3,7 @@
 nightshift.toml   settings              rubrics/          rubrics, one Markdown file each
 lake/             Delta tables          runs/<run_id>/    trainer runs and their checkpoints
 .keys/            identity, redaction   mlflow.db         registry, unless another is configured
+top_up/           logs of top-ups, one a night
 """
 
 from __future__ import annotations
@@ -76,6 +77,11 @@ class Workspace:
     def batches(self) -> Path:
         """Folder of frozen batches, `batches/<batch_id>/`."""
         return self.folder / "batches"
+
+    @property
+    def top_ups(self) -> Path:
+        """Folder of the logs of top-up rollouts, `top_up/<night>.jsonl`; landed like what [[sources]] name."""
+        return self.folder / "top_up"
 
     @property
     def registry_uri(self) -> str:

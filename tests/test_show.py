@@ -70,7 +70,7 @@ def test_wanted_tasks_are_explained_and_the_first_are_shown(workspace: Workspace
     assert "written at the end of a night" in shown(show.wanted, wanted_tasks(workspace))
     want(workspace, "2026-11-20")
     told = shown(show.wanted, wanted_tasks(workspace))
-    assert told.startswith("25 tasks want more attempts (night 2026-11-20).\nOrder: no siblings, then no spread; ")
+    assert told.startswith("25 tasks want more attempts (night 2026-11-20).\nOrder: what is uncertain, recent and often asked, ")
     assert (told.count(" sums "), told.splitlines()[-1]) == (20, "5 more: --all")
     every = shown(show.wanted, wanted_tasks(workspace), every=True)
     assert every.count(" sums ") == 25 and "--all" not in every

@@ -20,6 +20,8 @@ from pipelines.landing.quarantine import REASONS
         (words.LINK, reasons.LINKS),
         (words.REWARD, reasons.REWARD_REASONS),
         (words.WANTED, reasons.WANTED_REASONS),
+        (words.TOP_UP_STOP, reasons.TOP_UP_STOPS),
+        (words.TOP_UP_SKIP, reasons.TOP_UP_SKIPS),
     ],
 )
 def test_each_word_has_a_meaning(said: dict[str, str], enumerated: tuple[str, ...]) -> None:

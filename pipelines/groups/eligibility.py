@@ -7,6 +7,7 @@ from collections import Counter
 import pyarrow as pa
 
 from pipelines import chain
+from pipelines.groups.near_tasks import threshold_units
 from pipelines.workspace import Workspace
 from trainer.contract import MANIFEST_FILE
 
@@ -34,6 +35,7 @@ def eligibility(workspace: Workspace, night: str | None = None) -> pa.Table:
         "max_age_days": groups.max_age_days,
         "night": night,
         "masked": groups.truncated == "masked",
+        "near_threshold": threshold_units(groups),
     }
     return workspace.queries.run("groups/eligibility", parameters, tables={"versions": versions})
 

@@ -5,6 +5,9 @@ changes, and later siblings form a group of their own. So do the members of a gr
 it: they are sealed anew as what they are now, and rewarded anew. A group that became stale never comes back, not even where a
 later replay restores the very content of its members: they form a new group, which has another id, since what is said of the
 old one (its rewards, and that they count no more) stays true of it.
+
+A group with top-ups in it gets an anchor where there is one: a logged attempt of another model at the same task, shown to the
+judge and to people, and counted nowhere. It is chosen when the group is sealed; a better one that is logged later changes nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import chain
 from pipelines.doors.lake import Handle, Snapshot
 from pipelines.groups.eligibility import eligibility
-from pipelines.groups.splits import assign_splits
+from pipelines.groups.near_tasks import clusters, near_counts
+from pipelines.groups.splits import assign_and_compare
+from pipelines.groups.taken import taken
 from pipelines.reports import Overview, Sealed, WantedTasks
 from pipelines.schemas import GROUPS, SPLITS, STALE, TRAJECTORIES, WANTED
 from pipelines.workspace import Workspace
@@ -33,28 +39,36 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     can teach something now (sql/groups/cuts.sql), which a night does before it scores them. Groups that were sealed on what is no longer so become
     stale first: one log that was written anew in place must not stop every night.
     """
-    splits = assign_splits(workspace, night)
+    splits, entered = assign_and_compare(workspace, night)
     num_stale = _enter_stale(workspace)
-    num_groups = 0
+    num_groups, rows, spent = 0, GROUPS.schema.empty_table(), pa.table({})
+    parameters = {"night": night, "strict": workspace.config.groups.context == "strict", "pass_at": _pass_at(workspace)}
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
-        nonlocal num_groups
+        nonlocal num_groups, rows, spent
+        rows = GROUPS.schema.empty_table()
         pinned = {GROUPS.name: snapshot.handle, **_pinned(workspace, TRAJECTORIES.name)}
-        cuts = _cuts(workspace, night, judged=judged, pinned=pinned)
+        spent = taken(workspace, night, pinned=pinned)
+        cuts = _cuts(workspace, night, spent, judged=judged, pinned=pinned)
         num_groups = cuts.num_rows
         if not num_groups:
             return None
-        return workspace.queries.into(GROUPS.name, "groups/members", {"night": night}, tables={"cuts": cuts}, pinned=pinned)
+        rows = workspace.queries.into(GROUPS.name, "groups/members", parameters, tables={"cuts": cuts}, pinned=pinned)
+        return rows
 
     commit = workspace.lake.append_computed(GROUPS.name, compute)
     masked = {"masked": workspace.config.groups.truncated == "masked"}
-    waiting = workspace.queries.run("groups/waiting", masked).column("num_waiting")[0].as_py()
+    waiting = workspace.queries.run("groups/waiting", masked, tables={"taken": spent}).column("num_waiting")[0].as_py()
+    roles = _counts(rows, "role")
     return Sealed(
         groups=num_groups,
-        members=commit.num_rows,
+        members=roles.get("member", 0),
+        anchors=roles.get("anchor", 0),
         waiting=waiting,
         stale=num_stale,
         splits=splits,
+        **near_counts(workspace),
+        other_making=entered.other_making,
         versions={GROUPS.name: commit.version, SPLITS.name: workspace.lake.version(SPLITS.name) or 0},
         why_nothing=None if num_groups else f"no trajectories can form a new group ({waiting} wait for siblings)",
     )
@@ -69,26 +83,34 @@ def _enter_stale(workspace: Workspace) -> int:
 
 def overview(workspace: Workspace) -> Overview:
     """What the log is worth now: sealed groups and those that a night would seal, by logged outcome; lanes and reasons."""
-    cuts = _cuts(workspace, _WHEN_ALL_IS_OVER, judged=True, pinned={})
-    pass_at = round(workspace.config.rewards.pass_at * REWARD_UNIT)
-    counts = workspace.queries.run("groups/overview", {"pass_at": pass_at}, tables={"cuts": cuts}).to_pylist()[0]
+    cuts = _cuts(workspace, _WHEN_ALL_IS_OVER, taken(workspace, _WHEN_ALL_IS_OVER), judged=True, pinned={})
+    counts = workspace.queries.run("groups/overview", {"pass_at": _pass_at(workspace)}, tables={"cuts": cuts}).to_pylist()[0]
     lanes = eligibility(workspace)
     return Overview(**counts, eligible_for=_counts(lanes, "eligible_for"), reasons=_counts(lanes, "eligible_reason"))
 
 
 def want(workspace: Workspace, night: str) -> WantedTasks:
     """Write the tasks that more attempts would help, ranked, as the night's `groups/wanted`."""
+    groups = workspace.config.groups
     parameters = {
         "night": night,
         "rubric_hash": workspace.rubric()[1],
         "min_spread": MIN_SPREAD,
-        "strict": workspace.config.groups.context == "strict",
+        "pass_at": _pass_at(workspace),
+        "strict": groups.context == "strict",
+        "policy": workspace.config.policy.name,
+        "policy_version": chain.champion(workspace).policy_version,
+        "window_days": groups.window_days,
+        "max_policy_lag": groups.max_policy_lag,
     }
+    eligible = eligibility(workspace, night)
+    trained_on = eligible.filter(pc.field("split") == "train").column("task_key").unique().to_pylist()
+    tables = {"eligible": eligible, "depths": depths(workspace), "clusters": clusters(workspace, trained_on)}
     rows = WANTED.schema.empty_table()
 
     def compute(snapshot: Snapshot) -> pa.Table:
         nonlocal rows
-        rows = workspace.queries.into(WANTED.name, "groups/wanted", parameters)
+        rows = workspace.queries.into(WANTED.name, "groups/wanted", parameters, tables=tables)
         return rows
 
     commit = workspace.lake.replace_computed(WANTED.name, [night], compute)
@@ -96,7 +118,7 @@ def want(workspace: Workspace, night: str) -> WantedTasks:
         tasks=rows.num_rows,
         reasons=_counts(rows, "reason"),
         versions={WANTED.name: commit.version},
-        why_nothing=None if rows.num_rows else "every task that may be trained on has a group with spread",
+        why_nothing=None if rows.num_rows else "every task that may be trained on has a group of our own policy's with spread",
     )
 
 
@@ -124,7 +146,7 @@ def depths(workspace: Workspace) -> pa.Table:
     )
 
 
-def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, Handle]) -> pa.Table:
+def _cuts(workspace: Workspace, night: str, spent: pa.Table, *, judged: bool, pinned: dict[str, Handle]) -> pa.Table:
     """Groups that can be sealed: one row each, with group_id and its sorted trajectory_ids."""
     groups, rewards = workspace.config.groups, workspace.config.rewards
     kinds = set() if rewards.rule == "judge_only" else {verifier.kind for verifier in rewards.verifiers}
@@ -140,7 +162,8 @@ def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, H
         "verified": bool(kinds - {"logged_outcome"}),
         "night": night,
     }
-    cuts = workspace.queries.run("groups/cuts", parameters, tables={"depths": depths(workspace)}, pinned=pinned)
+    tables = {"depths": depths(workspace), "taken": spent}
+    cuts = workspace.queries.run("groups/cuts", parameters, tables=tables, pinned=pinned)
     # ids are keyed hashes, which SQL cannot make
     stale = set(workspace.lake.read(STALE.name, ["group_id"]).column("group_id").to_pylist())
     ids = []
@@ -153,6 +176,10 @@ def _cuts(workspace: Workspace, night: str, *, judged: bool, pinned: dict[str, H
             group_id = workspace.identity.group_id(task_key, context, members, times=times)
         ids.append(group_id)
     return cuts.append_column("group_id", pa.array(ids, pa.string()))
+
+
+def _pass_at(workspace: Workspace) -> int:
+    return round(workspace.config.rewards.pass_at * REWARD_UNIT)
 
 
 def _pinned(workspace: Workspace, name: str) -> dict[str, Handle]:

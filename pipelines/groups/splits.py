@@ -1,7 +1,8 @@
 """Which tasks are trained on and which are held out: the first assignment of a task wins for ever (I8).
 
 Tasks of the configured evaluation sets are assigned before any other; the rest is drawn by a keyed hash of the task, so
-that the draw depends neither on the order in which tasks are seen nor on which others there are.
+that the draw depends neither on the order in which tasks are seen nor on which others there are. One exception: what is drawn
+for evaluation although a near-copy of it has trained is trained on too, since it would measure memory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from pipelines.doors.lake import Snapshot
 from pipelines.errors import ConfigError
+from pipelines.groups.near_tasks import Entered, enter, near_trained
 from pipelines.schemas import SPLITS
 from pipelines.workspace import Workspace
 
@@ -23,8 +25,14 @@ def assign_splits(workspace: Workspace, day: str) -> dict[str, int]:
     """Give every task that has none a split; returns the number of tasks by split, all that are known.
 
     `day` (YYYY-MM-DD) is when new ones are assigned. ConfigError where an evaluation set cannot be read, where one task
-    stands in both, or where a task was given another split before it was put into a set: it may have been trained on.
+    stands in both, or where a task was given another split before it was put into a set: it may have been trained on. Then
+    requests that are new are held against those of other splits (near_tasks.py): every task with a split was compared.
     """
+    return assign_and_compare(workspace, day)[0]
+
+
+def assign_and_compare(workspace: Workspace, day: str) -> tuple[dict[str, int], Entered]:
+    """`assign_splits`, with what comparing found."""
     named = _eval_set_tasks(workspace)
 
     def compute(snapshot: Snapshot) -> pa.Table | None:
@@ -33,8 +41,10 @@ def assign_splits(workspace: Workspace, day: str) -> dict[str, int]:
         _refuse_moved(named, held)
         logged = workspace.queries.run("groups/new_tasks", pinned={SPLITS.name: snapshot.handle})
         splits = {key: (task.split, "eval_set") for key, task in named.items() if key not in held}
-        for key in logged.column("task_key").to_pylist():
-            splits.setdefault(key, (_drawn(workspace, key), "drawn"))
+        drawn = {key: _drawn(workspace, key) for key in logged.column("task_key").to_pylist() if key not in splits}
+        memorised = near_trained(workspace, [key for key, split in drawn.items() if split != "train"])
+        for key, split in drawn.items():
+            splits[key] = ("train", "near_trained") if key in memorised else (split, "drawn")
         if not splits:
             return None
         keys = sorted(splits)
@@ -48,8 +58,9 @@ def assign_splits(workspace: Workspace, day: str) -> dict[str, int]:
         )
 
     workspace.lake.append_computed(SPLITS.name, compute)
+    entered = enter(workspace, day)
     counts = workspace.queries.run("groups/split_counts")
-    return dict(zip(counts.column("split").to_pylist(), counts.column("num_tasks").to_pylist(), strict=True))
+    return dict(zip(counts.column("split").to_pylist(), counts.column("num_tasks").to_pylist(), strict=True)), entered
 
 
 def _drawn(workspace: Workspace, task_key: str) -> str:

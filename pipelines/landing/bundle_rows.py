@@ -20,7 +20,9 @@ from pipelines.landing.copied import Claims, claims_of, names_of, without_copied
 from pipelines.landing.format import Attempt, Bundle, StoredRecord, asked, units
 from pipelines.landing.moments import logged_at
 from pipelines.landing.same_attempt import Resolved, handed_over, rollout
+from pipelines.landing.shared_answers import shared_answers
 from pipelines.landing.spelling import turn_id, with_identities
+from pipelines.signatures import request_text
 from pipelines.workspace import Workspace
 
 UNREADABLE = "unreadable"
@@ -109,6 +111,7 @@ class BundleRead:
         """Rows of trajectories and of duplicates that the records are; `resolved` says by trajectory id what other logs tell of
         the same attempts."""
         trajectories, by_record, by_ref = [], {}, {}
+        shared = self._shared_answers(resolved)
         for attempt, whole, claims, names in zip(self.bundle.attempts, self.told, self.claims, self.names, strict=True):
             said = resolved.get(whole["trajectory_id"], Resolved())
             if said.keeper_id is not None:
@@ -124,7 +127,8 @@ class BundleRead:
                 if parent is not None:
                     row["parent_trajectory_id"] = parent
             row = handed_over(row, said.others)
-            row["call_ids"] = list(dict.fromkeys([*claims.ids, *(found for other in said.others for found in other.call_ids)]))
+            row["shared_answers"] = shared[attempt.ref]
+            row["call_ids"] = claims.ids
             row["copied_call_ids"] = sorted(said.owners)
             row["copied_from"] = [said.owners[found] for found in sorted(said.owners)]
             row["other_logs"] = [other.trajectory_id for other in said.others]
@@ -136,6 +140,16 @@ class BundleRead:
         for row in trajectories:  # a subagent's parent may be told by another log
             row["parent_trajectory_id"] = refs.get(row["parent_trajectory_id"], row["parent_trajectory_id"])
         return trajectories, self._duplicates(by_record, by_ref)
+
+    def _shared_answers(self, resolved: Mapping[str, Resolved]) -> dict[str, list[str] | None]:
+        """Of all attempts, also those that another log tells: what names a sibling must not hang on them."""
+        own, own_claims = list[Attempt](), list[list[str]]()
+        for attempt, row, claims, names in zip(self.bundle.attempts, self.told, self.claims, self.names, strict=True):
+            owners = resolved.get(row["trajectory_id"], Resolved()).owners
+            own.append(without_copied(attempt, Claims(names), owners)[0] if owners else attempt)
+            own_claims.append([found for found in claims.ids if found not in owners])
+        found = shared_answers(self.identity, self.format.name, own, own_claims)
+        return {attempt.ref: names for attempt, names in zip(self.bundle.attempts, found, strict=True)}
 
     def _duplicates(self, by_record: Mapping[str, dict[str, Any]], by_ref: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
         duplicates = []
@@ -161,7 +175,7 @@ class BundleRead:
         return _duplicate(record, self.bundle_key, stands_for, kind, self.format.parser_version, similarity=similarity)
 
     def _row(self, attempt: Attempt) -> dict[str, Any]:
-        """One row of trajectories without what other logs say."""
+        """One row of trajectories without what other logs say, with the text of its request (`request`) instead of its signature."""
         source = self.source
         harness = (source.harness if source else None) or attempt.harness or self.format.name
         policy_version = attempt.policy_version
@@ -200,6 +214,7 @@ class BundleRead:
             "turns": canonical_json([_stored_turn(turn) for turn in attempt.turns]).decode(),
             "calls": canonical_json(attempt.calls).decode(),
             "tools": None if attempt.tools is None else canonical_json(attempt.tools).decode(),
+            "request": request_text(request),
             "num_turns": len(attempt.turns),
             "num_sampled_turns": attempt.num_sampled_turns,
             "num_sampled_tokens": attempt.num_sampled_tokens,

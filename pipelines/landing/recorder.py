@@ -83,7 +83,7 @@ class Recorder:
     """The format; see LogFormat."""
 
     name = "recorder"
-    parser_version = 2
+    parser_version = 3
     what = "nightshift's own recording door, one line per call"
     gives = frozenset(GIVES)
     unique_calls = frozenset({"call"})
@@ -135,9 +135,11 @@ class Recorder:
         attempts = [
             attempt_of(chain, first_is_whole=True, **facts, **(ended if chain is main else {"fault": None})) for chain in found
         ]
-        refs = {id(chain): attempt.ref for chain, attempt in zip(found, attempts, strict=True)}
+        holder = {record_id: attempt.ref for attempt in attempts for record_id in attempt.record_ids}
         left: dict[str, tuple[str | None, str]] = {
-            record.record_id: (refs[id(main)], "superseded") for record in lines if latest[record.value["call_id"]] is not record
+            record.record_id: (holder[standing.record_id], "superseded")
+            for record in lines
+            if (standing := latest[record.value["call_id"]]) is not record
         }
         return Bundle(attempts=attempts, left=left)
 

@@ -51,7 +51,6 @@ class Other:
     trajectory_id: str
     told_id: str
     facts: dict[str, Any]
-    call_ids: list[str]
     same_end: bool
     """It tells the end of the attempt, so its outcome is the attempt's."""
 
@@ -129,7 +128,7 @@ def resolve(workspace: Workspace, made: Sequence[Mapping[str, Any]], bundle_keys
             kind=row["kind"] or "",
             similarity=row["similarity"],
             others=[
-                Other(trajectory_id=name, told_id=told_id, same_end=not told_id.endswith("-"), **facts[name])
+                Other(trajectory_id=name, told_id=told_id, same_end=not told_id.endswith("-"), facts=facts[name])
                 for name, told_id in zip(row["other_logs"], row["other_told"], strict=True)
             ],
         )
@@ -180,13 +179,11 @@ def _near(workspace: Workspace, made: pa.Table, bundle_keys: Collection[str]) ->
 
 
 def _facts(workspace: Workspace, wanted: Collection[str], own: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    columns = ["trajectory_id", "facts", "names", "num_unique"]
+    columns = ["trajectory_id", "facts"]
     stored = sorted(set(wanted) - own.keys())
     rows = workspace.lake.read(ROLLOUTS.name, columns, ds.field("trajectory_id").isin(stored)).to_pylist() if stored else []
     rows += [own[name] for name in wanted if name in own]
-    return {
-        row["trajectory_id"]: {"facts": _read(row["facts"]), "call_ids": list(row["names"])[: row["num_unique"]]} for row in rows
-    }
+    return {row["trajectory_id"]: _read(row["facts"]) for row in rows}
 
 
 def _attempt_key(identity: Identity, attempt: Attempt, row: Mapping[str, Any]) -> str | None:

@@ -17,6 +17,9 @@ from pipelines.workspace import Workspace
 EVERY = "**/*"
 """Every file of a folder and of the folders in it."""
 
+RECORDER = "recorder"
+"""Format of what this workspace records itself: top-ups, which land without being named in [[sources]]."""
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -43,6 +46,8 @@ def find(workspace: Workspace, paths: Sequence[Path] | None, format: str | None)
     """
     if paths is None:
         wanted = [(workspace.path(source.path), source.glob, source.format) for source in workspace.config.sources]
+        if workspace.top_ups.exists():
+            wanted.append((workspace.top_ups, EVERY, RECORDER))
     else:
         wanted = [(Path(named), EVERY, format) for named in paths]
     found: dict[Path, SourceFile] = {}
@@ -89,7 +94,7 @@ def watched(
     """
     if paths is None:
         wanted = [(workspace.path(source.path), source.glob) for source in workspace.config.sources]
-        wanted = [(named, glob) for named, glob in wanted if named.exists()]
+        wanted = [(named, glob) for named, glob in (*wanted, (workspace.top_ups, EVERY)) if named.exists()]
     else:
         wanted = [(Path(named), EVERY) for named in paths]
     own = {os.path.realpath(folder) for folder in _own_folders(workspace)}

@@ -1,5 +1,8 @@
 -- Who may train in a lane tonight: members with a reward in force, eligible for it, of groups with spread that no batch
--- has consumed and no replay made stale; with $again, of the groups that this night's batches consumed. `without`: trajectories not to return.
+-- has consumed and no replay made stale; with $again, of the groups that this night's batches consumed. `names` are those of
+-- the answers that would train (I14), but for those of records that several attempts share: `shared_answers`.
+-- Handed in: eligible; taken (trajectory_id, group_id): what trained under another group is no candidate, not even with $again;
+-- without (trajectory_id): not to be returned.
 WITH in_force AS (
     SELECT
         trajectory_id,
@@ -23,6 +26,7 @@ used AS (
     SELECT DISTINCT members.trajectory_id
     FROM groups.groups AS members
     INNER JOIN consumed ON consumed.group_id = members.group_id
+    WHERE members.role = 'member'
 ),
 
 usable AS (
@@ -39,6 +43,7 @@ usable AS (
     LEFT JOIN consumed ON consumed.group_id = members.group_id
     LEFT JOIN used ON used.trajectory_id = members.trajectory_id
     ANTI JOIN groups.stale AS stale ON stale.group_id = members.group_id
+    ANTI JOIN taken ON taken.trajectory_id = members.trajectory_id AND taken.group_id <> members.group_id
     WHERE
         members.role = 'member'
         AND in_force.reward IS NOT NULL
@@ -55,7 +60,20 @@ SELECT
     usable.num_batches,
     attempts.policy_version,
     attempts.num_sampled_tokens,
-    attempts.calls
+    attempts.calls,
+    list_sort(list_concat(
+        list_filter(
+            attempts.record_ids,
+            lambda r: NOT coalesce(list_contains(list_transform(attempts.shared_answers, lambda a: split_part(a, '+', 1)), r), false)
+        ),
+        CASE WHEN attempts.shared_answers IS NULL THEN
+            list_transform(
+                list_filter(attempts.call_ids, lambda c: NOT list_contains(coalesce(attempts.copied_call_ids, []), c)),
+                lambda c: attempts.format || ':' || c
+            )
+        END
+    )) AS names,
+    attempts.shared_answers
 FROM usable
 INNER JOIN trajectories.trajectories AS attempts ON attempts.trajectory_id = usable.trajectory_id
 ANTI JOIN without ON without.trajectory_id = usable.trajectory_id

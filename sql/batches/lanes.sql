@@ -1,6 +1,7 @@
 -- Where everything goes that no earlier night's batch consumed, with the first reason that holds.
 -- Provenance decides before rewards do; then the word is stage 3's own (reasons.ELIGIBLE_REASONS).
--- Handed in: eligible, trained, refused, alone (trajectory_id, reason) and singles (trajectory_id, passed) of those in no group.
+-- Handed in: eligible, trained, refused, cluster_full (trajectory_id each), alone (trajectory_id, reason) and singles
+-- (trajectory_id, passed) of those in no group, taken (trajectory_id, group_id): what trained under another group counts as consumed.
 -- Parameters: $night, $rubric_hash, $settings_key, $min_spread.
 WITH in_force AS (
     SELECT
@@ -36,6 +37,13 @@ memberships AS (
     ) = 1
 ),
 
+taken_elsewhere AS (
+    SELECT DISTINCT taken.trajectory_id
+    FROM taken
+    LEFT JOIN memberships AS members ON members.trajectory_id = taken.trajectory_id
+    WHERE taken.group_id IS DISTINCT FROM members.group_id
+),
+
 attempts AS (
     SELECT
         eligible.trajectory_id,
@@ -49,9 +57,11 @@ attempts AS (
         consumed.first_night,
         stale.group_id IS NOT NULL AS stale,
         refused.trajectory_id IS NOT NULL AS refused,
+        elsewhere.trajectory_id IS NOT NULL AS taken,
+        cluster_full.trajectory_id IS NOT NULL AS cluster_full,
         coalesce(
             eligible.eligible_for IN ('grpo', 'grpo_recomputed') AND eligible.split = 'train' AND in_force.reward IS NOT NULL
-            AND refused.trajectory_id IS NULL,
+            AND refused.trajectory_id IS NULL AND elsewhere.trajectory_id IS NULL,
             false
         ) AS usable
     FROM eligible
@@ -59,7 +69,9 @@ attempts AS (
     LEFT JOIN in_force
         ON in_force.trajectory_id = members.trajectory_id AND in_force.group_id = members.group_id
     LEFT JOIN refused ON refused.trajectory_id = eligible.trajectory_id
+    LEFT JOIN cluster_full ON cluster_full.trajectory_id = eligible.trajectory_id
     LEFT JOIN singles ON singles.trajectory_id = eligible.trajectory_id
+    LEFT JOIN taken_elsewhere AS elsewhere ON elsewhere.trajectory_id = eligible.trajectory_id
     LEFT JOIN consumed ON consumed.group_id = members.group_id
     LEFT JOIN groups.stale AS stale ON stale.group_id = members.group_id
     WHERE consumed.first_night IS NULL OR consumed.first_night >= $night
@@ -89,6 +101,7 @@ reasoned AS (
             WHEN trained.trajectory_id IS NOT NULL THEN 'trained'
             WHEN attempts.first_night > $night THEN 'consumed'
             WHEN attempts.eligible_for IN ('held_out', 'audit', 'excluded') THEN attempts.eligible_reason
+            WHEN attempts.taken THEN 'consumed'
             WHEN attempts.eligible_for = 'sft' AND attempts.passed AND coalesce(grouped.some_pass, true) THEN 'lane_off'
             WHEN attempts.eligible_for = 'sft' AND NOT attempts.passed AND NOT coalesce(grouped.some_pass, true) THEN 'all_fail'
             WHEN attempts.eligible_for = 'sft' AND NOT attempts.passed THEN 'not_passed'
@@ -104,6 +117,7 @@ reasoned AS (
             WHEN grouped.num_usable < 2 THEN 'no_siblings'
             WHEN grouped.spread <= $min_spread AND grouped.ruler_spread > $min_spread THEN 'uncalibrated_judge'
             WHEN grouped.spread <= $min_spread THEN 'no_spread'
+            WHEN attempts.cluster_full THEN 'cluster_full'
             ELSE 'lane_off'
         END AS lane_reason
     FROM attempts

@@ -1,17 +1,23 @@
 -- Groups that can be sealed now, one row each: trajectories of one task, context, policy family, band of versions and
--- window that are in no sealed group, but for stale ones that no batch consumed, cut by sorted id. A full cut is sealed always,
--- the rest of a window (two or more) when the window is over. A night that judges seals what can teach something now: what the
--- logged outcomes tell apart ($outcomes: they count), what some other verifier may tell apart ($verified), or as many as a judge can order.
+-- window that are in no sealed group, but for stale ones that no batch consumed, and hold no answer that trained (I14), cut by
+-- sorted id. A full cut is sealed always, the rest of a window (two or more) when the window is over. A night that judges seals
+-- what can teach something now: what the logged outcomes tell apart ($outcomes: they count), what some other verifier may tell
+-- apart ($verified), or as many as a judge can order.
 -- Bands: versions on tonight's parent chain are cut into runs of max_policy_lag + 1 by their depth, so that no two members
 -- are further apart than the lag; a depth never changes, so late siblings find the same bands. Other versions stand alone.
--- Handed in: depths (policy_version, depth). Parameters: $size, $min_judged, $window_days, $max_policy_lag, $strict, $masked,
--- $judged, $outcomes, $verified, $night.
+-- Handed in: depths (policy_version, depth), taken (trajectory_id). Parameters: $size, $min_judged, $window_days, $max_policy_lag,
+-- $strict, $masked, $judged, $outcomes, $verified, $night.
 WITH bound AS (
     SELECT g.trajectory_id
     FROM groups.groups AS g
     WHERE
-        NOT EXISTS (SELECT 1 FROM groups.stale AS s WHERE s.group_id = g.group_id)
-        OR EXISTS (SELECT 1 FROM batches.consumed AS c WHERE c.group_id = g.group_id)
+        g."role" = 'member'
+        AND (
+            NOT EXISTS (SELECT 1 FROM groups.stale AS s WHERE s.group_id = g.group_id)
+            OR EXISTS (SELECT 1 FROM batches.consumed AS c WHERE c.group_id = g.group_id)
+        )
+    UNION ALL
+    SELECT k.trajectory_id FROM taken AS k
 ),
 waiting AS (
     SELECT

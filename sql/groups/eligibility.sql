@@ -2,7 +2,8 @@
 -- beside its split and its sealed group.
 -- Handed in: versions (policy_version, lag, held: lag null where it is not on the parent chain of tonight's run; held where its
 -- adapter is still there to compute with).
--- Parameters: $policy, $max_policy_lag, $max_age_days (null: any age), $night (null: the day of the newest attempt), $masked.
+-- Parameters: $policy, $max_policy_lag, $max_age_days (null: any age), $night (null: the day of the newest attempt), $masked,
+-- $near_threshold (1e-6: a train task so similar to one of another split trains nothing).
 -- Of several groups (a stale one and the one that its members formed then) the one that counts is the one that is not stale.
 WITH memberships AS (
     SELECT g.trajectory_id, g.group_id, g."role", g."window", g.seal_reason, g.sealed_night
@@ -37,6 +38,7 @@ facts AS (
         s.split,
         v.policy_version IS NOT NULL AS is_known,
         v.lag,
+        n.task_key IS NOT NULL AS is_near,
         coalesce(v.held, false) AS is_held,
         g.group_id,
         g."role",
@@ -47,6 +49,7 @@ facts AS (
     CROSS JOIN today AS d
     LEFT JOIN groups.splits AS s ON s.task_key = t.task_key
     LEFT JOIN versions AS v ON v.policy_version = t.policy_version
+    LEFT JOIN groups.near AS n ON n.task_key = t.task_key AND n.similarity >= $near_threshold
     LEFT JOIN memberships AS g ON g.trajectory_id = t.trajectory_id
 ),
 reasoned AS (
@@ -57,6 +60,7 @@ reasoned AS (
             WHEN split = 'audit' THEN 'audit_task'
             WHEN purpose = 'evaluation' THEN 'evaluation_rollout'
             WHEN split IS NULL THEN 'split_pending'
+            WHEN is_near THEN 'near_held_out'
             WHEN fault IS NOT NULL THEN 'harness_fault'
             WHEN num_sampled_turns = 0 THEN 'no_sampled_turn'
             WHEN is_masked THEN 'truncated'

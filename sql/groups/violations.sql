@@ -37,8 +37,27 @@ found AS (
     ]) AS violation
     FROM members
     GROUP BY group_id
+),
+-- what stands on the members, as it was sealed: an anchor that became another since only shows what it no longer is
+ground AS (
+    SELECT group_id, min(task_key) AS task_key, min(context_key) AS context_key, min(policy_family) AS policy_family
+    FROM members
+    GROUP BY group_id
+),
+anchored AS (
+    SELECT g.group_id, unnest([
+        CASE WHEN count(*) > 1 THEN 'several_anchors' END,
+        CASE WHEN bool_or(g.task_key IS DISTINCT FROM m.task_key) THEN 'anchor_of_another_task' END,
+        CASE WHEN $strict AND bool_or(g.context_key IS DISTINCT FROM m.context_key) THEN 'anchor_under_another_context' END,
+        CASE WHEN bool_or(g.policy_family IS NOT DISTINCT FROM m.policy_family) THEN 'anchor_of_the_same_policy' END
+    ]) AS violation
+    FROM groups.groups AS g
+    LEFT JOIN ground AS m ON m.group_id = g.group_id
+    ANTI JOIN groups.stale AS s ON s.group_id = g.group_id
+    WHERE g."role" = 'anchor'
+    GROUP BY g.group_id
 )
 SELECT group_id, violation
-FROM found
+FROM (SELECT * FROM found UNION ALL SELECT * FROM anchored)
 WHERE violation IS NOT NULL
 ORDER BY group_id, violation

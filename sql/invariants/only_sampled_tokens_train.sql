@@ -31,5 +31,6 @@ WHERE
         SELECT sealed.trajectory_id
         FROM groups.groups AS sealed
         JOIN groups.stale AS stale ON stale.group_id = sealed.group_id
+        WHERE sealed.role = 'member'
     )
 ORDER BY broken

@@ -4,6 +4,7 @@ WITH touched AS (
     SELECT g.group_id, max(m.reason) AS reason, count(*) AS num_members  -- removed goes before changed
     FROM groups.groups AS g
     INNER JOIN moved AS m ON m.trajectory_id = g.trajectory_id
+    WHERE g."role" = 'member'
     GROUP BY g.group_id
 ),
 rewarded AS (

@@ -20,5 +20,10 @@ LEFT JOIN groups.splits AS splits ON splits.task_key = members.task_key
 LEFT JOIN trajectories.trajectories AS attempts ON attempts.trajectory_id = members.trajectory_id
 WHERE
     coalesce(splits.split, 'train') = 'train'
+    -- an anchor that became another attempt since is no reference any more; a member that did has made its group stale
+    AND (
+        members.role = 'member'
+        OR (attempts.task_key = members.task_key AND attempts.content_id IS NOT DISTINCT FROM members.content_id)
+    )
     AND ($sealed_night IS NULL OR members.sealed_night = $sealed_night)
 ORDER BY members.group_id, members.trajectory_id

@@ -1,6 +1,7 @@
 -- Groups worth a judge's time, the best first: asked before by this judge (its reply may be stored), then mixed ones, where
--- its order can be held against the tests. Consumed groups train nothing any more; identical siblings have no order; a group that
--- tests do not tell apart needs $min_judged members. Parameters: $rubric_hash, $judge, $min_judged.
+-- its order can be held against the tests. Consumed groups train nothing any more; identical siblings have no order, with or
+-- without an anchor beside them; a group that tests do not tell apart needs $min_judged members.
+-- Parameters: $rubric_hash, $judge, $min_judged.
 WITH asked AS (
     SELECT DISTINCT group_id
     FROM rewards.judgements
@@ -17,6 +18,6 @@ ANTI JOIN batches.consumed AS consumed ON consumed.group_id = awaiting.group_id
 WHERE NOT awaiting.fault
 GROUP BY awaiting.group_id
 HAVING
-    count(DISTINCT awaiting.content_id) > 1
+    count(DISTINCT awaiting.content_id) FILTER (WHERE awaiting.role = 'member') > 1
     AND (count(*) FILTER (WHERE awaiting.role = 'member') >= $min_judged OR count(DISTINCT scored.verifier_score) > 1)
 ORDER BY asked_before DESC, mixed DESC, awaiting.group_id

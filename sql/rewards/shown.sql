@@ -1,4 +1,4 @@
--- What a judge is shown of the chosen groups: turns and tools of all that did not end in a harness fault.
+-- What a judge is shown of the chosen groups: turns and tools of all that did not end in a harness fault, anchors among them.
 SELECT
     awaiting.group_id,
     awaiting.trajectory_id,

@@ -71,6 +71,7 @@ def test_the_checks_block(definitions: dg.Definitions) -> None:
         "one_task_one_context",
         "only_sampled_tokens_train",
         "held_out_stays_out",
+        "near_held_out_stays_out",
         "trained_once",
     }
     assert all(check.blocking for check in checks)

@@ -189,6 +189,18 @@ def test_a_failure_is_a_reason_and_no_score(workspace: Workspace, server: Policy
     assert (row["decision"], row["reason"], row["num_tasks"]) == ("hold", "too_few_tasks", 6)
 
 
+def test_an_outcome_of_the_harness_is_what_logged_outcome_reads(workspace: Workspace, server: PolicyServer) -> None:
+    settings = (workspace.folder / "nightshift.toml").read_text()
+    settings = settings.replace('kind = "python"\nentry = "verifier.py:verify"', 'kind = "logged_outcome"')
+    (workspace.folder / "nightshift.toml").write_text(settings)
+    code = HARNESS.replace("await", "answer = await") + '    return float(answer["content"] == "right")\n'
+    (workspace.folder / "harness.py").write_text(code)
+    opened = Workspace.open(workspace.folder)
+    checkpoint_row(opened, "ckp_1", 1)
+    evaluated = evaluation.evaluate(opened, NIGHT)
+    assert (evaluated.challenger_pass_rate, evaluated.champion_pass_rate, evaluated.failures) == (0.875, 0.25, 0)
+
+
 def test_a_changed_verifier_or_harness_starts_the_set_anew(workspace: Workspace, server: PolicyServer) -> None:
     checkpoint_row(workspace, "ckp_1", 1)
     evaluation.evaluate(workspace, NIGHT)

@@ -215,6 +215,50 @@ def test_task_files_are_read_whole_or_refused_by_line(tmp_path: Path) -> None:
         harness.read_tasks(tmp_path / "absent.jsonl")
 
 
+OUTCOMES = """
+async def rollout(task, client):
+    await client.chat([{"role": "user", "content": "x"}], max_tokens=3)
+    return {"half": 0.5, "true": True, "text": "done", "beyond": 1.5}.get(task["task_id"])
+"""
+
+
+def test_an_outcome_that_the_harness_returns_is_recorded(agent: Workspace, served: tuple[str, Any]) -> None:
+    (agent.folder / "harness.py").write_text(OUTCOMES)
+    tasks = [{"task_id": task_id} for task_id in ("half", "true", "text", "none", "beyond")]
+    rollouts = attempts_at(agent, served, tasks, attempts=1)
+    assert [rollout.outcome for rollout in rollouts] == [0.5, 1.0, None, None, None]
+    assert [rollout.fault for rollout in rollouts] == [None] * 4 + ["harness_error"]
+    held = harness.recorded(agent, agent.folder / "logs" / "calls.jsonl")
+    assert {rollout.task_id: rollout.outcome for rollout in held.values()} == {
+        "half": 0.5,
+        "true": 1.0,
+        "text": None,
+        "none": None,
+        "beyond": None,
+    }
+
+
+def test_a_task_without_a_name_is_recorded_without_one_and_found_again(agent: Workspace, served: tuple[str, Any]) -> None:
+    tasks = [{"task_id": None, "task_key": key, "text": key} for key in ("tsk_a", "tsk_b")]
+    first = attempts_at(agent, served, tasks, attempts=[2, 1], temperature=0.5)
+    assert [(rollout.task_id, rollout.task_key, rollout.attempt) for rollout in first] == [
+        (None, None, 0),
+        (None, None, 1),
+        (None, None, 0),
+    ]
+    assert len({rollout.attempt_id for rollout in first}) == 3
+    assert {(line["task_id"], line["request"]["sampling"]["temperature"]) for line in lines_of(agent)} == {(None, 0.5)}
+    again = attempts_at(agent, ("http://127.0.0.1:9/v1", served[1]), tasks, attempts=[2, 1])
+    assert [rollout.attempt_id for rollout in again] == [rollout.attempt_id for rollout in first]
+
+
+def test_what_an_attempt_cost_is_every_calls_prompt_and_answer(agent: Workspace, served: tuple[str, Any]) -> None:
+    (rollout,) = attempts_at(agent, served, [{"task_id": "s", "text": "hello", "kind": "second"}], attempts=1)
+    lines = lines_of(agent)
+    assert rollout.num_tokens == sum(len(line["prompt_token_ids"]) + len(line["token_ids"]) for line in lines)
+    assert (rollout.began, rollout.ended) == (lines[0]["started_at"], lines[-1]["ended_at"])
+
+
 def test_purposes_are_enumerated(agent: Workspace, served: tuple[str, Any]) -> None:
     with pytest.raises(HarnessError, match="purpose"):
         attempts_at(agent, served, TASKS, purpose="training")

@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 from pipelines import cli, story, terminal, words
-from pipelines.lineage import why
+from pipelines.lineage import backward, why
 from pipelines.schemas import JUDGEMENTS, LANES, REWARDS, TRAJECTORIES, VERDICTS, TableSpec
 from pipelines.trajectories import build
 from pipelines.workspace import Workspace
 from tests.deliver import call, deliver
 from tests.lineage.conftest import NIGHT, group_of
+from tests.sealed import Logged, seal_groups
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +86,22 @@ def test_where_an_attempt_comes_from_is_told(lake: Workspace, capsys: pytest.Cap
     assert "It comes from trj_p and shares its first 1 turn (branch: this one goes on from its middle)." in told
     assert "2 assistant turns in its prompts" in told and "It was run as top_up." in told
     assert "The log gives it 0.25 (reward: -0.5)." in told
+
+
+def test_an_anchor_is_told_on_both_sides(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = seal_groups(workspace, {"t": [Logged("a"), Logged("b"), Logged("c", policy_version=None, role="anchor")]})["t"]
+    content = why(workspace, ids[0])
+    assert (content["group"]["siblings"], content["group"]["anchors"], content["anchor_of"]) == ([ids[1]], [ids[2]], [])
+    group_id = content["group"]["group_id"]
+    story.story(content)
+    assert f"Beside them as a reference, outside all numbers: {ids[2]}." in " ".join(capsys.readouterr().out.split())
+    content = why(workspace, ids[2])
+    assert (content["group"], content["anchor_of"]) == (None, [group_id])
+    story.story(content)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "In no group" in told and f"The anchor of group {group_id}: shown there, counted nowhere." in told
+    assert backward(workspace, group_id)["trajectories"] == sorted(ids[:2])
+    assert backward(workspace, ids[2])["groups"] == []
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pipelines.doors.judge import Answer, Ask
 from pipelines.errors import JudgeUnavailableError
 from pipelines.rewards.score import score
-from pipelines.schemas import JUDGEMENTS, REWARDS, VERDICTS
+from pipelines.schemas import JUDGEMENTS, REWARDS, TRAJECTORIES, VERDICTS
 from pipelines.workspace import Workspace
 from tests.conftest import make_workspace
 from tests.judge_double import Reply, score_by
@@ -26,6 +27,7 @@ JUDGED = """
 [judge]
 model = "openai/judge-1"
 """
+FAILED = [Logged("poor", 0.0), Logged("bad", 0.0), Logged("worse", 0.0), Logged("worst", 0.0)]
 MIXED = [Logged("good", 1.0), Logged("bad", 0.0), Logged("fine", 1.0)]
 
 
@@ -227,6 +229,53 @@ def test_identical_siblings_are_no_case_for_the_judge(tmp_path: Path) -> None:
     workspace, asked = make_workspace(tmp_path, JUDGED), []
     seal_groups(workspace, {"same": [Logged("a", 1.0), Logged("a", 1.0)]})
     assert score(workspace, NIGHT, door=asking(score_by(lambda text: 0.5), asked)).judge_requests == 0
+
+
+def test_an_anchor_is_shown_and_reported_and_counts_nowhere(tmp_path: Path) -> None:
+    workspace, asked = make_workspace(tmp_path, JUDGED), []
+    anchor = Logged("better", 1.0, policy_version=None, role="anchor")
+    tasks: dict[str, Sequence[Logged]] = {
+        "fail": [*FAILED, anchor],
+        "same": [*[Logged("a", 1.0)] * 4, anchor],
+        "fault": [*FAILED, Logged("broke", policy_version=None, role="anchor", fault="timeout")],
+    }
+    ids = seal_groups(workspace, tasks)
+    plain = make_workspace(tmp_path / "plain", JUDGED)
+    seal_groups(plain, {task: attempts[:4] for task, attempts in tasks.items()})
+    by_text = score_by(lambda text: 0.9 if "better" in text else 0.5 if "bad" in text else 0.1)
+    report, without = (score(found, NIGHT, door=asking(by_text, asked)) for found in (workspace, plain))
+    for name in (
+        "groups",
+        "groups_mixed",
+        "groups_all_pass",
+        "groups_all_fail",
+        "judged",
+        "mean_reward",
+        "pass_rate",
+    ):
+        assert getattr(report, name) == getattr(without, name)
+    assert (report.groups_all_fail, report.judged, report.agreement_pairs) == (2, 2, 0)  # identical ones beside it have no order
+    anchors = {ids[task][4] for task in tasks}
+    assert anchors.isdisjoint(rewards(workspace))
+    assert {row["reward"] for row in rewards(workspace).values()} == {0, 1_000_000}
+    shown = {row["trajectory_id"]: row["ruler_score"] for row in rewards(workspace).values()}
+    assert [shown[i] for i in ids["fail"][:2]] == [100_000, 500_000]
+    judged = [json.loads(row["scores"]) for row in workspace.lake.read(JUDGEMENTS.name).to_pylist()]
+    assert {ids["fail"][4]: 900_000}.items() <= next(scores for scores in judged if ids["fail"][0] in scores).items()
+    assert ids["fault"][4] not in next(scores for scores in judged if ids["fault"][0] in scores)
+
+
+def test_an_anchor_that_became_another_attempt_is_shown_no_more(tmp_path: Path) -> None:
+    workspace, asked = make_workspace(tmp_path, JUDGED), []
+    ids = seal_groups(workspace, {"t": [*FAILED, Logged("other", policy_version=None, role="anchor")]})
+    changed = workspace.lake.read(TRAJECTORIES.name).to_pylist()
+    for row in changed:
+        row["content_id"] = "con_another" if row["trajectory_id"] == ids["t"][4] else row["content_id"]
+    table = pa.Table.from_pylist(changed, schema=TRAJECTORIES.schema)
+    workspace.lake.replace_computed(TRAJECTORIES.name, sorted({row["day"] for row in changed}), lambda _: table)
+    assert score(workspace, NIGHT, door=asking(score_by(lambda text: 0.5), asked)).judge_requests == 1
+    (row,) = workspace.lake.read(JUDGEMENTS.name).to_pylist()
+    assert sorted(json.loads(row["scores"])) == sorted(ids["t"][:4])
 
 
 def test_stored_judgements_are_the_cache(tmp_path: Path) -> None:

@@ -1,0 +1,214 @@
+"""Request signatures: MinHash over the words of a request, so that near-copies are found without the text.
+
+Made in stage 2, where the text is in hand, for many texts at once: words and shingles come of numpy over the UTF-8 bytes,
+MinHash of rensa, and no loop of Python goes over texts or words. A signature is a prefix, which says how it was made, and one byte
+for each permutation: the low byte of its minimum. Two texts agree by chance in 1 of 256 of them, which the estimate takes
+into account; four times the room for the whole minima would tell hardly more.
+
+Words are runs of letters and digits, in lower case; a character of three and more bytes (Chinese, Japanese, Thai and the like)
+begins a word of its own, since those are written without spaces. Shingles are the k words from each word on, round the text's
+end to its beginning again, so that a word counts k times wherever it stands: with k = 5 one changed word of n leaves a
+similarity of (n - 5) / (n + 5). Below 45 words, where a number makes another task, that is less than 0.8.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue]  # its extension has no stubs
+
+from pipelines.config import GroupsConfig
+
+pc: Any = pyarrow.compute
+"""Its functions are made when it is imported, so no checker knows them."""
+
+PREFIX = 4
+"""Bytes before the permutations."""
+
+MAX_CHARACTERS = 1 << 18
+"""Of a longer request only so many count: nobody asks at such length, and what pastes a whole log in must not need its memory."""
+
+_BLOCK_BYTES = 1 << 17
+"""Text that is worked on at once: what numpy makes of it stays in the processor's cache."""
+_BLOCK_ROWS = 128
+"""Signatures that leave rensa at once, as numbers of Python: few, so that their memory is used again."""
+_WORD_BYTES = 256
+"""By so many bytes a word is known; more of them are data and no words."""
+_SEED = 1
+
+_Bytes = npt.NDArray[np.uint8]
+_Hashes = npt.NDArray[np.uint64]
+_Places = npt.NDArray[np.int64]
+
+_NO_WORD, _WORD_OF_ITS_OWN = r"[^\pL\pN\pM]+", r"[^\x{0}-\x{7ff}]"
+_FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], dtype=np.uint64)
+_WORDS, _SHINGLES, _MIXED = (np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93))
+
+
+@dataclass(frozen=True)
+class Making:
+    """How signatures are made; only those that were made in one way can be compared."""
+
+    permutations: int = 128
+    words: int = 5
+    """In a shingle."""
+    min_words: int = 12
+    """Texts of fewer have no signature."""
+
+    @classmethod
+    def of(cls, groups: GroupsConfig) -> Making:
+        """The way of a workspace."""
+        return cls(groups.near_permutations, groups.near_words, groups.near_min_words)
+
+    @property
+    def prefix(self) -> bytes:
+        """Begins every signature that is made like this; not of it is `min_words`, which changes no signature."""
+        told = f"1 {RMinHash.ALGORITHM_VERSION} {self.permutations} {self.words} {_SEED}"
+        return zlib.crc32(told.encode()).to_bytes(PREFIX, "big")
+
+
+def request_text(request: Sequence[Mapping[str, Any]]) -> str | None:
+    """What was asked, of the turns before the first sampled one; None where they hold no text.
+
+    Only what stands behind the last assistant turn: earlier ones are examples or an earlier conversation, and hundreds of
+    tasks that share their examples are no copies of each other.
+    """
+    told: list[str] = []
+    for turn in reversed(request):
+        if turn["role"] == "assistant":
+            break
+        content = turn.get("content")
+        parts = [content] if isinstance(content, str) else content if isinstance(content, list) else []
+        texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, str | dict)]
+        told[:0] = [text for text in texts if isinstance(text, str)]
+    return "\n".join(told) or None
+
+
+def signatures(texts: Sequence[str | None], making: Making) -> list[bytes | None]:
+    """The signature of each text, None where it has too few words: a pure function of the text, whatever stands beside it."""
+    if not texts:
+        return []
+    table, enough = matrix_of(texts, making)
+    prefixed = np.empty((len(table), PREFIX + making.permutations), np.uint8)
+    prefixed[:, :PREFIX] = np.frombuffer(making.prefix, np.uint8)
+    prefixed[:, PREFIX:] = table
+    width = pa.binary(prefixed.shape[1])
+    made = pa.FixedSizeBinaryArray.from_buffers(width, len(prefixed), [None, pa.py_buffer(prefixed)])
+    return pc.if_else(pa.array(enough), made, pa.scalar(None, width)).to_pylist()
+
+
+def matrix_of(texts: Sequence[str | None], making: Making) -> tuple[_Bytes, npt.NDArray[np.bool_]]:
+    """(texts, permutations), and which texts have words enough; the rows of others say nothing."""
+    folded = _folded(pc.fill_null(pa.array(texts, pa.large_string()), ""))
+    table = np.empty((len(texts), making.permutations), np.uint8)
+    enough = np.empty(len(texts), np.bool_)
+    pack = struct.Struct(f"<{making.permutations}I").pack
+    for first, text, offsets in _blocks(folded):
+        hashes, bounds = _shingles(text, offsets, making.words)
+        enough[first : first + len(bounds) - 1] = np.diff(bounds) >= making.min_words
+        for start in range(0, len(bounds) - 1, _BLOCK_ROWS):
+            rows = bounds[start : start + _BLOCK_ROWS + 1]
+            flat, ends = hashes[rows[0] : rows[-1]], (rows - rows[0]).astype(np.uint64)
+            digests = RMinHash.digest_matrix_from_flat_token_hashes(flat, ends, making.permutations, _SEED).to_rows()
+            minima = np.frombuffer(b"".join([pack(*digest) for digest in digests]), "<u4")
+            table[first + start : first + start + len(digests)] = minima.reshape(len(digests), -1) & 0xFF
+    return table, enough
+
+
+def read(stored: pa.ChunkedArray | pa.Array, making: Making) -> tuple[_Bytes, _Places]:
+    """(n, permutations) of stored signatures, and at which places these stand: those that were made in another way are left out."""
+    plain = stored.combine_chunks() if isinstance(stored, pa.ChunkedArray) else stored
+    width = PREFIX + making.permutations
+    same = pc.and_(pc.equal(pc.binary_length(plain), width), pc.starts_with(plain, making.prefix))
+    places = np.flatnonzero(pc.fill_null(same, False).to_numpy(zero_copy_only=False))
+    kept = plain.take(pa.array(places)).cast(pa.binary(width))
+    data = np.frombuffer(kept.buffers()[1] or b"", np.uint8)[kept.offset * width : (kept.offset + len(kept)) * width]
+    return data.reshape(-1, width)[:, PREFIX:], places
+
+
+def _folded(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    """Texts cut to what counts; in those that are more than ASCII one way to write each character, and spaces for all signs; each
+    ends in a space."""
+    if pc.any(pc.greater(pc.binary_length(texts), MAX_CHARACTERS)).as_py():
+        texts = pc.utf8_slice_codeunits(texts, 0, MAX_CHARACTERS)
+    plain = pc.string_is_ascii(texts)
+    if not pc.all(plain).as_py():
+        wider = pc.invert(plain)
+        others = pc.utf8_lower(pc.utf8_normalize(texts.filter(wider), form="NFKC"))
+        for pattern, spaced in ((_NO_WORD, " "), (_WORD_OF_ITS_OWN, r" \0")):
+            others = pc.replace_substring_regex(others, pattern=pattern, replacement=spaced)
+        texts = pc.replace_with_mask(texts, wider, others)
+    return pc.binary_join_element_wise(texts, *(pa.scalar(text, pa.large_string()) for text in ("", " ")))
+
+
+def _blocks(texts: pa.LargeStringArray) -> Iterator[tuple[int, _Bytes, _Places]]:
+    """(first row, its bytes, offsets of its rows in them), a block after the other."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    first = 0
+    while first < len(texts):
+        last = int(np.searchsorted(offsets, offsets[first] + _BLOCK_BYTES, side="left"))
+        last = min(max(last, first + 1), len(texts))
+        start, end = int(offsets[first]), int(offsets[last])
+        yield first, data[start:end], offsets[first : last + 1] - start
+        first = last
+
+
+def _shingles(text: _Bytes, offsets: _Places, size: int) -> tuple[_Hashes, _Places]:
+    """One hash for each word, of it and the words behind it; and where the words of each row begin and end among all."""
+    words, bounds = _hashed_words(text, offsets)
+    filled = bounds[1:] > bounds[:-1]
+    firsts, lasts = bounds[:-1][filled], bounds[1:][filled] - 1
+    hashes, behind = words.copy(), words
+    for _ in range(size - 1):
+        shifted = np.empty_like(behind)
+        shifted[:-1] = behind[1:]
+        shifted[lasts] = behind[firsts]
+        behind = shifted
+        hashes *= _SHINGLES
+        hashes += behind
+    hashes ^= hashes >> np.uint64(32)
+    hashes *= _MIXED
+    hashes ^= hashes >> np.uint64(29)
+    return hashes, bounds
+
+
+def _hashed_words(text: _Bytes, offsets: _Places) -> tuple[_Hashes, _Places]:
+    """A hash of each word of a block, in order, and where the words of each row begin and end."""
+    wide = text >= 0x80
+    inside = np.empty(len(text) + 1, np.bool_)
+    inside[0] = False
+    lower = np.zeros(len(text) + 8, np.uint8)
+    letters = np.bitwise_or(text, 0x20, out=lower[: len(text)])
+    np.less(letters - np.uint8(ord("a")), 26, out=inside[1:])
+    inside[1:] |= text - np.uint8(ord("0")) < 10
+    if wide.any():
+        inside[1:] |= wide
+        np.copyto(letters, text, where=wide)
+    edges = np.flatnonzero(inside[1:] != inside[:-1])  # each row ends between words
+    starts = edges[0::2]
+    lengths = edges[1::2] - starts
+    # eight bytes from any place on, read at once; what lies behind the word is masked
+    eight = np.ndarray((len(text) + 1,), "<u8", buffer=lower, strides=(1,))
+    hashes = (eight.take(starts) & _FIRST_BYTES.take(lengths, mode="clip")) * _WORDS
+    hashes ^= hashes >> np.uint64(32)
+    longer, place = np.flatnonzero(lengths > 8), 8
+    while longer.size and place < _WORD_BYTES:
+        piece = eight[starts[longer] + place] & _FIRST_BYTES.take(lengths[longer] - place, mode="clip")
+        mixed = (hashes[longer] ^ piece) * _SHINGLES
+        hashes[longer] = mixed ^ (mixed >> np.uint64(31))
+        place += 8
+        longer = longer[lengths[longer] > place]
+    return hashes, np.searchsorted(starts, offsets)
+
+
+assert sys.byteorder == "little", "signatures are read as little-endian numbers"
