@@ -24,6 +24,7 @@ KINDS = {
     "bundle": "bun",
     "turn": "trn",
     "name": "nam",
+    "told": "tld",
     "trajectory": "trj",
     "group": "grp",
     "row": "row",

@@ -115,7 +115,8 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     """The whole story of one trajectory through all tables; `ref` is its id or the beginning of it, or `<file>:<line>` of
     one of its records.
 
-    Keys: `trajectory` (without its turns), `sources`, `duplicates`, `split`, `near` (the task of another split that its task is a
+    Keys: `trajectory` (without its turns), `sources`, `duplicates`, `other_logs` (lines of logs that tell the same attempt:
+    kind, similarity, format, file, line), `split`, `near` (the task of another split that its task is a
     near-copy of: near_key, near_split, similarity in 1e-6, trained, night; empty where none), `near_copies` (train tasks that
     are ones of its task), `clusters` (nights that had more groups of its task and near-copies than they take: cluster,
     num_tasks, num_groups, num_waiting), `eligible_for`, `eligible_reason`, `alone`, `group` (with `siblings` and `anchors`),
@@ -124,6 +125,7 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
     """
     trajectory_id = _whole(workspace, ref) if ref.startswith("trj_") else _trajectory_at(workspace, ref)
     row = _trajectory(workspace, trajectory_id)
+    others = workspace.queries.run("lineage/other_logs", {"trajectory_id": trajectory_id}).to_pylist()
     eligible = eligibility(workspace)
     lanes = eligible.filter(pc.field("trajectory_id") == trajectory_id).to_pylist()[0]
     lonely = alone(workspace, eligible).filter(pc.field("trajectory_id") == trajectory_id).to_pylist()
@@ -140,6 +142,7 @@ def why(workspace: Workspace, ref: str) -> dict[str, Any]:
         "trajectory": {name: value.isoformat() if name.endswith("_at") and value else value for name, value in told.items()},
         "sources": _sources(_lines_of(workspace, [trajectory_id])),
         "duplicates": [duplicate["record_id"] for duplicate in _rows(workspace, DUPLICATES.name, trajectory_id=trajectory_id)],
+        "other_logs": others,
         "split": lanes["split"],
         "near": _rows(workspace, NEAR.name, task_key=row["task_key"]),
         "near_copies": [near["task_key"] for near in _rows(workspace, NEAR.name, near_key=row["task_key"])],

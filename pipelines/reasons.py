@@ -28,6 +28,8 @@ DUPLICATE_KINDS = (  # why a record is in no trajectory's provenance
     "unanswered",  # a prompt or a note that no call to the model answered and no attempt goes on from
     "duplicate_view",  # shows what other records hold: a span around calls, a trace's header
     "no_turns",  # the attempt that it is says nothing: a voice run without text, a run that broke before its first message
+    "other_log",  # tells an attempt that another log tells as well, and better: the keeper
+    "unfinished",  # tells the beginning of an attempt whose later state is logged too: the keeper
     "unreadable",  # its bundle could not be read by the parser: `nightshift replay` tries again
 )
 TASK_SOURCES = (  # what named an attempt's task

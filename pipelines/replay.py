@@ -41,7 +41,7 @@ DERIVED_BY = frozenset({"parser_version", "task_rules"})
 """Say who made a row and nothing about the attempt: alone they change nothing that anybody reads."""
 
 _USAGE = ("num_prompt_tokens", "num_reply_tokens", "cost_usd")
-_CLAIMED = ("call_ids", "copied_call_ids", "copied_from")
+_CLAIMED = ("call_ids", "copied_call_ids", "copied_from", "other_logs", "other_told")
 NOT_WEIGHED = frozenset({*DERIVED_BY, "format", "task_source", "request_signature", "started_at", "ended_at", *_USAGE, *_CLAIMED})
 """Columns on which no group, verdict, reward or batch row rests: a member that changed in them alone makes no group stale."""
 

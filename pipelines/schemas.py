@@ -136,10 +136,43 @@ TRAJECTORIES = TableSpec(
         copied_call_ids=_STRINGS,  # those of answers that another attempt owns: context here, sampled there
         copied_from=_STRINGS,  # and that attempt, one for each of them
         shared_answers=_STRINGS,  # names of its answers (landing/shared_answers.py); null where it shares no record with another attempt
+        other_logs=_STRINGS,  # rollouts that tell the same attempt: their records stand in trajectories/duplicates (`other_log`, `unfinished`)
+        other_told=_STRINGS,  # what of theirs this row may have taken over, one identity for each of them
     ),
     key=("trajectory_id",),
     statistics=("trajectory_id", "bundle_key", "task_key", "context_key", "content_id", "day"),
     partition="day",
+)
+
+ROLLOUTS = TableSpec(
+    "trajectories/rollouts",
+    _schema(
+        trajectory_id=pa.string(),  # an attempt as one log tells it, whether or not another log tells it too
+        bundle_key=pa.string(),
+        day=pa.string(),
+        format=pa.string(),
+        started_at=_TIME,
+        ended_at=_TIME,
+        exact_tokens=pa.bool_(),
+        has_outcome=pa.bool_(),
+        has_model=pa.bool_(),
+        is_open=pa.bool_(),  # it ends before an answer: in a tool call, in a tool's result, in a prompt
+        num_turns=pa.int32(),
+        num_sampled_turns=pa.int32(),
+        names=_STRINGS,  # every name of its answers, `<id>+<turn identity>` (landing/copied.py), first those that are unique in its format
+        num_unique=pa.int32(),  # how many those are: trajectories' call_ids
+        name_turns=pa.list_(pa.int32()),  # the turn that each name stands at
+        last_turn=pa.int32(),  # that of the last answer; null where it has no name
+        answer_times=pa.list_(_TIME),  # when each answer was logged; 1970 where the log does not say
+        attempt_key=pa.string(),  # identity of (format, harness, task id, attempt number, model) where the log has all; else null
+        prefixes=_STRINGS,  # where it has an attempt_key: identity of its first 1, 2, … turns
+        facts=pa.string(),  # JSON: what a log of the same attempt that does not know it takes over (landing/same_attempt.py)
+        told_id=pa.string(),  # identity of `facts`
+    ),
+    key=("trajectory_id",),
+    statistics=("trajectory_id", "bundle_key", "day"),
+    partition="day",
+    unlike=("names", "prefixes", "facts"),
 )
 
 DUPLICATES = TableSpec(
@@ -150,7 +183,7 @@ DUPLICATES = TableSpec(
         trajectory_id=pa.string(),  # the trajectory that stands for it; null where there is none (`unmatched`, `unreadable`)
         kind=pa.string(),  # one of reasons.DUPLICATE_KINDS
         detail=pa.string(),  # of `unreadable`: what was wrong; else null
-        similarity=pa.float64(),  # 1.0 where exact, null where it is no copy
+        similarity=pa.float64(),  # 1.0 where exact; of `other_log` the share of answers that both hold, of `unfinished` that of the keeper's turns; null where it is no copy
         parser_version=pa.int32(),  # of the parser that read its bundle, or failed to
         day=pa.string(),
     ),
@@ -476,6 +509,7 @@ TABLES: dict[str, TableSpec] = {
         RECORDS,
         QUARANTINE,
         TRAJECTORIES,
+        ROLLOUTS,
         DUPLICATES,
         RENAMED,
         SPLITS,

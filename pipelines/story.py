@@ -88,8 +88,18 @@ def _landed(content: dict[str, Any]) -> Stage:
     places = [f"{file}:{ranges(lines)}" for file, lines in sorted(files.items())]
     more = f" and {len(places) - SHOWN_FILES} more files" if len(places) > SHOWN_FILES else ""
     told = [f"From {', '.join(places[:SHOWN_FILES])}{more}, read as format {content['trajectory']['format']}."]
-    if content["duplicates"]:
-        told.append(f"{_count(len(content['duplicates']), 'other record')} of the log stand behind it and make no part of it.")
+    for kind, said in (("other_log", "The same attempt is told by"), ("unfinished", "Its beginning is told by")):
+        logs: dict[tuple[str, str], list[int]] = {}
+        for line in content["other_logs"]:
+            if line["kind"] == kind:
+                logs.setdefault((line["file"], line["format"]), []).append(line["line"])
+        named = [f"{file}:{ranges(lines)} (format {format})" for (file, format), lines in sorted(logs.items())]
+        if named:
+            more = f" and {len(named) - SHOWN_FILES} more files" if len(named) > SHOWN_FILES else ""
+            told.append(f"{said} {', '.join(named[:SHOWN_FILES])}{more} too, which count once with it.")
+    behind = len(content["duplicates"]) - len(content["other_logs"])
+    if behind:
+        told.append(f"{_count(behind, 'other record')} of the log stand behind it and make no part of it.")
     return "landed", "landing.records, trajectories.duplicates", told
 
 

@@ -25,6 +25,8 @@ LEFT_OUT = {
     "duplicate_view": "shows what other records hold",
     "unreadable": "its parser could not read it: `nightshift quarantine`",
     "no_turns": "an attempt that holds not one turn",
+    "other_log": "another log tells the same attempt, and is kept",
+    "unfinished": "the beginning of an attempt whose later state was logged too",
 }
 ELIGIBLE = {
     "exact_tokens": "our own policy wrote it, and the sampler's token ids and logprobs were logged",

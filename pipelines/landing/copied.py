@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,8 @@ from pipelines.landing.stitching import shared_by_all
 
 _RANDOM = re.compile(r"(?=[A-Za-z]*\d)[A-Za-z0-9]{16,}")
 """A run of letters and digits that is too long for chance: 16 hexadecimal digits are a span's id, the shortest in use."""
+
+_KINDS = frozenset({"call", "tool_call"})
 
 _TOOL_CALL = re.compile(r"(call|toolu|tooluse|fc|chatcmpl-tool)[-_]?[A-Za-z0-9_-]+")
 """How model servers name tool calls; others are named by harnesses, after tools and times."""
@@ -46,34 +48,38 @@ def claims_of(format: LogFormat, attempt: Attempt) -> Claims:
 
     An id that stands at two answers of one attempt is a constant and no name. Turns must have their `id`.
     """
-    named: dict[int, tuple[list[str], list[str]]] = {}
-    before: dict[int, str] = {}
-    last: str | None = None
-    for number, turn in enumerate(attempt.turns):
-        tool_calls = [call["id"] for call in turn.get("tool_calls") or () if _is_tool_call(call.get("id"))]
-        if turn["sampled"]:
-            call_id = attempt.calls[turn["call"]].get("call_id") if turn["call"] < len(attempt.calls) else None
-            own = [call_id] if "call" in format.unique_calls and call_id is not None and _is_unique(call_id) else []
-            named[number] = own, tool_calls if "tool_call" in format.unique_calls else []
-            if last is not None and "tool_call" in format.unique_calls:
-                before[number] = last
-        last = tool_calls[-1] if tool_calls else last
-    # one answer may be several turns, each with the answer's id
-    answers = Counter(
-        found
-        for found, _ in {(found, attempt.turns[number]["call"]) for number, ids in named.items() for found in (*ids[0], *ids[1])}
-    )
+    named, answers = _named(attempt, format.unique_calls)
     by_turn: dict[int, list[str]] = {}
-    for number, (own, tool_calls) in named.items():
+    for number, (own, tool_calls, before) in named.items():
         said = attempt.turns[number]["id"]
         # together with what it says: a counter that was padded looks random, and stands for another answer elsewhere
-        kept = [f"{found}+{said}" for found in own if answers[found] == 1]
-        kept += [f"{found}+{said}" for found in dict.fromkeys(tool_calls) if answers[found] == 1]
-        if not kept and number in before and answers[before[number]] <= 1:
-            kept = [f"{before[number]}+{said}"]
+        kept = [f"{found}+{said}" for found in (*own, *tool_calls) if answers[found] == 1]
+        if not kept and before is not None and answers[before] <= 1:
+            kept = [f"{before}+{said}"]
         if kept:
             by_turn[number] = kept
     return Claims(by_turn)
+
+
+def names_of(attempt: Attempt) -> dict[int, list[str]]:
+    """Number of a sampled turn -> every name by which a log of another format may know the answer.
+
+    All kinds at once, since one log has the server's id of an answer and the other those of its tool calls; and that of the
+    last tool call before it always, since of a last answer without tool calls that is what both have. Alone these names are
+    weaker than claims: same_attempt.py drops those that one format holds twice.
+    """
+    named, answers = _named(attempt, _KINDS)
+    by_turn: dict[int, list[str]] = {}
+    for number, (own, tool_calls, before) in named.items():
+        said = attempt.turns[number]["id"]
+        kept = [found for found in (*own, *tool_calls) if answers[found] == 1]
+        if before is not None and answers[before] <= 1:
+            kept.append(before)
+        by_turn[number] = list(dict.fromkeys(f"{found}+{said}" for found in kept))
+    # who says the same twice after one tool call said it at two answers
+    standing = Counter(found for found, _ in {(one, attempt.turns[turn]["call"]) for turn, ids in by_turn.items() for one in ids})
+    told = {number: [found for found in ids if standing[found] == 1] for number, ids in by_turn.items()}
+    return {number: ids for number, ids in told.items() if ids}
 
 
 def without_copied(attempt: Attempt, claims: Claims, owners: Mapping[str, str]) -> tuple[Attempt, str | None]:
@@ -138,3 +144,21 @@ def _is_unique(found: Any) -> bool:
 
 def _is_tool_call(found: Any) -> bool:
     return _is_unique(found) and _TOOL_CALL.fullmatch(found) is not None
+
+
+def _named(attempt: Attempt, kinds: Collection[str]) -> tuple[dict[int, tuple[list[str], list[str], str | None]], Counter[str]]:
+    """Of every sampled turn the answer's own ids, those of its tool calls and the last tool call before it, of the kinds that
+    count; and at how many answers each of these ids stands."""
+    named: dict[int, tuple[list[str], list[str], str | None]] = {}
+    last: str | None = None
+    for number, turn in enumerate(attempt.turns):
+        tool_calls = [call["id"] for call in turn.get("tool_calls") or () if _is_tool_call(call.get("id"))]
+        if turn["sampled"]:
+            call_id = attempt.calls[turn["call"]].get("call_id") if turn["call"] < len(attempt.calls) else None
+            own = [call_id] if "call" in kinds and call_id is not None and _is_unique(call_id) else []
+            asks = "tool_call" in kinds
+            named[number] = own, list(dict.fromkeys(tool_calls)) if asks else [], last if asks else None
+        last = tool_calls[-1] if tool_calls else last
+    # one answer may be several turns, each with the answer's id
+    standing = {(found, attempt.turns[number]["call"]) for number, (own, calls, _) in named.items() for found in (*own, *calls)}
+    return named, Counter(found for found, _ in standing)

@@ -259,6 +259,9 @@ class LogFormat(Protocol):
         """Those of GIVES that its records carry."""
         ...
 
+    # `names_attempts` (optional): true where every attempt has an id of its own, so that two ids are two attempts whatever they
+    # say; task id and attempt number are then no sign that one is the other unfinished (same_attempt.py)
+
     @property
     def unique_calls(self) -> frozenset[str]:
         """Whose ids tell a copied answer from one that was sampled twice (copied.py): `call`, those in `calls`, which are the

@@ -55,3 +55,28 @@ def utc(text: str) -> datetime.datetime:
         return time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time.astimezone(datetime.UTC)
     except (ValueError, OverflowError):
         raise BadPieceError("wrong_shape", f"{text[:40]!r} is no ISO 8601 time") from None
+
+
+_LOGGED = (
+    "timestamp",
+    "time",
+    "ts",
+    "at",
+    "created_at",
+    "createdAt",
+    "ended_at",
+    "endTime",
+    "end_time",
+    "started_at",
+    "startTime",
+)
+
+
+def logged_at(value: Any) -> datetime.datetime | None:
+    """When a record was written by what it says itself, in whatever words; None where it says nothing."""
+    for held in (value, value.get("row")) if isinstance(value, dict) else ():
+        if isinstance(held, dict):
+            for key in _LOGGED:
+                if (found := moment(held.get(key))) is not None:
+                    return found
+    return None

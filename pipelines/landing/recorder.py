@@ -87,6 +87,7 @@ class Recorder:
     what = "nightshift's own recording door, one line per call"
     gives = frozenset(GIVES)
     unique_calls = frozenset({"call"})
+    names_attempts = True
 
     def detect(self, head: Head) -> bool:
         """A line among the first is an object with `recorder` and `kind`, or the first is still being written."""

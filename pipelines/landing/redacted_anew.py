@@ -25,7 +25,7 @@ from pipelines.landing.redacting_again import redacted_again
 from pipelines.landing.redaction import Redactor, keyed_anew, under
 from pipelines.landing.redaction_rules import rules_of
 from pipelines.landing.rows import RAW_LIMIT
-from pipelines.schemas import DUPLICATES, JUDGEMENTS, QUARANTINE, RECORDS, TABLES, TRAJECTORIES
+from pipelines.schemas import DUPLICATES, JUDGEMENTS, QUARANTINE, RECORDS, ROLLOUTS, TABLES, TRAJECTORIES
 from pipelines.steps import reached
 from pipelines.workspace import Workspace
 
@@ -38,7 +38,7 @@ REDACTION = ("nightshift/redaction_begun", "nightshift/redaction_done")
 PLACING = ("nightshift/placing_begun", "nightshift/placing_done")
 """The same of records that are put into other bundles (placed_anew.py)."""
 
-TEXTS = (RECORDS.name, QUARANTINE.name, TRAJECTORIES.name, DUPLICATES.name, JUDGEMENTS.name)
+TEXTS = (RECORDS.name, QUARANTINE.name, TRAJECTORIES.name, ROLLOUTS.name, DUPLICATES.name, JUDGEMENTS.name)
 """Tables that hold what the rules look at."""
 
 
@@ -162,7 +162,7 @@ def overtaken(lake: Lake, before: tuple[list[int], int | None]) -> bool:
 
 def unmake(lake: Lake, bundle_keys: Sequence[str]) -> None:
     """Take away what was made of some bundles; the next build makes it again."""
-    for made in (TRAJECTORIES.name, DUPLICATES.name) if bundle_keys else ():
+    for made in (TRAJECTORIES.name, DUPLICATES.name, ROLLOUTS.name) if bundle_keys else ():
         held = lake.read(made, ["bundle_key"], ds.field("bundle_key").isin(list(bundle_keys)))
         if held.num_rows:
             empty = TABLES[made].schema.empty_table()

@@ -1,6 +1,6 @@
 -- Trajectories that hold an answer which a batch trained, with the group that it trained in (I14). A trajectory's id does not tell:
 -- a mended parser places records in another bundle, a longer chain takes the name of its attempt, an earlier log turns out to
--- own the answers. Answers are known by their records (also older states and copies that one stands for), by claims on them
+-- own the answers. Answers are known by their records (also older states, copies and other logs that one stands for), by claims on them
 -- that no other owns, and where several attempts share a record by `shared_answers`.
 -- Where such an answer trained and nobody holds it any more, its record was read otherwise then: all of it is taken.
 -- Batches that an older nightshift consumed have no names: those of the members as they are now stand in for them, with
@@ -37,7 +37,7 @@ held AS NOT MATERIALIZED (
     SELECT d.trajectory_id, d.record_id AS name
     FROM trajectories.duplicates AS d
     ANTI JOIN bound AS b ON b.trajectory_id = d.trajectory_id
-    WHERE d.kind IN ('exact', 'superseded') AND d.trajectory_id IS NOT NULL
+    WHERE d.kind IN ('exact', 'superseded', 'other_log', 'unfinished') AND d.trajectory_id IS NOT NULL
 ),
 older AS (
     SELECT DISTINCT m.trajectory_id, m.group_id FROM members AS m WHERE m.unnamed AND m."role" = 'member'

@@ -1,36 +1,48 @@
--- Bundles with a trajectory that says otherwise than the claims of all trajectories which of its answers others own, and who
--- (sql/trajectories/owners.sql): an attempt that owns them came later, changed, or is gone. They are built again.
-WITH claims AS (
-    SELECT trajectory_id, bundle_key, format, started_at, ended_at, unnest(call_ids) AS call_id
-    FROM trajectories.trajectories
-),
-owners AS (
+-- Bundles whose rows say otherwise than all rollouts together (sql/trajectories/resolved.sql): which answers others own, who stands
+-- for an attempt, what that one may have taken over. They are built again.
+-- Handed in: resolved (its rows, of all rollouts that are connected with one of another bundle).
+WITH stored AS (
     SELECT
-        format,
-        call_id,
-        first(trajectory_id ORDER BY started_at NULLS LAST, ended_at NULLS LAST, trajectory_id) AS owner_id,
-        first(bundle_key ORDER BY started_at NULLS LAST, ended_at NULLS LAST, trajectory_id) AS bundle_key
-    FROM claims
-    GROUP BY format, call_id
-    HAVING count(DISTINCT bundle_key) > 1
-),
-copied AS (
-    SELECT c.bundle_key, c.trajectory_id, c.call_id, o.owner_id
-    FROM claims AS c
-    INNER JOIN owners AS o ON o.format = c.format AND o.call_id = c.call_id
-    WHERE c.bundle_key <> o.bundle_key
+        bundle_key,
+        trajectory_id,
+        coalesce(copied_call_ids, []) AS copied_call_ids,
+        coalesce(copied_from, []) AS copied_from,
+        coalesce(other_logs, []) AS other_logs,
+        coalesce(other_told, []) AS other_told
+    FROM trajectories.trajectories
 ),
 said AS (
-    SELECT bundle_key, trajectory_id, unnest(copied_call_ids) AS call_id, unnest(copied_from) AS owner_id
-    FROM trajectories.trajectories
+    SELECT *
+    FROM stored
+    WHERE len(copied_call_ids) > 0 OR len(other_logs) > 0 OR trajectory_id IN (SELECT r.trajectory_id FROM resolved AS r)
+),
+true_now AS (
+    SELECT bundle_key, trajectory_id, copied_call_ids, copied_from, other_logs, other_told
+    FROM resolved
+    WHERE keeper_id IS NULL
+),
+left_out AS (
+    SELECT DISTINCT bundle_key, trajectory_id, kind, similarity
+    FROM trajectories.duplicates
+    WHERE kind IN ('other_log', 'unfinished')
 ),
 differing AS (
-    (SELECT * FROM copied EXCEPT SELECT * FROM said)
+    (SELECT * FROM true_now EXCEPT SELECT * FROM said)
     UNION
-    (SELECT * FROM said EXCEPT SELECT * FROM copied)
+    (SELECT * FROM said EXCEPT SELECT * FROM true_now)
 ),
 bundles AS (
-    SELECT DISTINCT bundle_key FROM differing
+    SELECT bundle_key FROM differing
+    UNION
+    (
+        SELECT l.bundle_key
+        FROM left_out AS l
+        ANTI JOIN resolved AS r
+            ON r.bundle_key = l.bundle_key
+            AND r.keeper_id = l.trajectory_id
+            AND r.kind = l.kind
+            AND r.similarity IS NOT DISTINCT FROM l.similarity
+    )
 )
 SELECT b.bundle_key, CAST(coalesce(sum(strlen(r.raw)), 0) AS BIGINT) AS num_bytes
 FROM bundles AS b

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pipelines.doctor import digest
 from pipelines.landing.land import land
-from pipelines.schemas import TRAJECTORIES
+from pipelines.schemas import DUPLICATES, TRAJECTORIES
 from pipelines.trajectories import build
 from pipelines.workspace import Workspace
 from tests.conftest import make_workspace
@@ -119,13 +119,15 @@ def test_what_a_resumed_log_copies_is_context_and_counts_once(tmp_path: Path) ->
     assert not any(turn["sampled"] for turn in turns[: third["num_shared_turns"]])
 
 
-def test_a_log_that_only_repeats_another_has_nothing_of_its_own(tmp_path: Path) -> None:
+def test_a_log_that_only_repeats_another_is_the_same_attempt(tmp_path: Path) -> None:
     lines = files((3, 3, 3))
     workspace = landed(tmp_path, lines)
     assert set(sampled(workspace).values()) == {1}
-    rows = rows_of(workspace, TRAJECTORIES.name)
-    assert sorted(row["num_sampled_turns"] for row in rows) == [0, 0, 3]
-    assert Counter(row["num_reply_tokens"] for row in rows) == {3: 1, None: 2}
+    (kept,) = rows_of(workspace, TRAJECTORIES.name)
+    assert (kept["num_sampled_turns"], kept["num_reply_tokens"], len(kept["other_logs"])) == (3, 3, 2)
+    left = rows_of(workspace, DUPLICATES.name)
+    assert {(row["kind"], row["trajectory_id"], row["similarity"]) for row in left} == {("other_log", kept["trajectory_id"], 1.0)}
+    assert len(left) == 12
     assert workspace.queries.run("trajectories/unaccounted").num_rows == 0
 
 
