@@ -15,11 +15,15 @@ import pytest
 from pipelines import batches
 from pipelines.batch_rows import hashes_of
 from pipelines.batches import freeze, pending
+from pipelines.groups import seal
 from pipelines.reports import Frozen
 from pipelines.rewards.score import score
-from pipelines.schemas import CHECKPOINTS, CONSUMED, LANES
+from pipelines.schemas import CHECKPOINTS, CONSUMED, LANES, TRAJECTORIES
+from pipelines.trajectories import build
 from pipelines.workspace import Workspace
 from tests.conftest import make_workspace
+from tests.deliver import call as logged
+from tests.deliver import deliver, rows_of
 from tests.sealed import CONFIG, Logged, call, fake_model, seal_groups
 from trainer.contract import BatchManifest, advantages
 
@@ -328,3 +332,34 @@ def test_the_manifest_is_plain_json(workspace: Workspace) -> None:
     content = json.loads((workspace.batches / frozen.batch_ids[0] / "manifest.json").read_text())
     assert content["batch_id"] == frozen.batch_ids[0]
     assert not list(workspace.batches.glob(".*.partial"))
+
+
+def test_outcomes_that_differ_by_the_rounding_of_floats_alone_have_no_spread(workspace: Workspace) -> None:
+    """A constant reward in floats has a tiny deviation, which normalising blows up to full strength (verl#5228)."""
+    tenth_by_tenth = [0.3, 0.1 + 0.2, 0.1 * 3, 0.3 + 1e-12]
+    assert len(set(tenth_by_tenth)) > 1
+    below = [Logged(str(number), 0.5 + number * 1e-4) for number in range(8)]  # spread 7e-4: the bound is 1e-3
+    ids, frozen = night(workspace, {"t": [Logged(str(outcome), outcome) for outcome in tenth_by_tenth], "below": below})
+    assert frozen.batch_ids == []
+    assert {lanes(workspace)[i] for members in ids.values() for i in members} == {("excluded", "no_spread")}
+
+
+def test_thirty_days_of_a_backfill_are_one_batch_and_running_a_day_again_adds_nothing(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, "\n[evaluation]\nheld_out_share = 0.0\n[groups]\nsize = 2\n")
+    for day in reversed(range(30)):
+        lines = [
+            logged(f"{day}-{number}", task=str(day), day=-day, outcome=float(number), policy_version="agent@0", text=str(number))
+            for number in range(2)
+        ]
+        deliver(workspace, lines, f"logs/{day}.jsonl")
+        build(workspace)
+    made, days = workspace.lake.read(TRAJECTORIES.name).num_rows, [row["day"] for row in rows_of(workspace, TRAJECTORIES.name)]
+    seal(workspace, "2026-11-21", judged=True)
+    score(workspace, "2026-11-21")
+    frozen = freeze(workspace, "2026-11-21")
+    assert (len(frozen.batch_ids), frozen.groups, frozen.trajectories) == (1, 30, 60)
+    for day in sorted(set(days), reverse=True):
+        build(workspace, [day])
+        assert (seal(workspace, day, judged=True).groups, score(workspace, day).groups) == (0, 0)
+    assert workspace.lake.read(TRAJECTORIES.name).num_rows == made
+    assert freeze(workspace, "2026-11-22").groups == 0 and pending(workspace) == frozen.batch_ids
