@@ -48,6 +48,7 @@ entry = "harness.py:rollout"
 
 [groups]
 size = 4
+truncated = "scored"
 
 [[rewards.verifiers]]
 name = "bytes"

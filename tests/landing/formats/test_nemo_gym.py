@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.groups.sealing import overview, want
+from pipelines.groups import overview, reach, want
 from pipelines.ingest import ingest
 from pipelines.landing.format import Attempt, SourceRecord
 from pipelines.landing.nemo_gym import NemoGym
@@ -190,7 +190,8 @@ def test_blackjack_is_five_contexts_of_one_task(shared_logs: Path, tmp_path: Pat
     found = overview(workspace)
     if context == "strict":
         assert found.groups == 0
-        assert want(workspace, "2026-06-24").reasons == {"context_mismatch": 1}
+        assert reach(workspace) == {"grouped": 0, "context_mismatch": 5}
+        assert want(workspace, "2026-06-24").reasons == {"other_policy": 1}  # none of them is our own
     else:
         assert (found.groups, found.groups_mixed) == (1, 1)
 
