@@ -108,13 +108,14 @@ def signatures(texts: Sequence[str | None], making: Making) -> list[bytes | None
 
 def matrix_of(texts: Sequence[str | None], making: Making) -> tuple[_Bytes, npt.NDArray[np.bool_]]:
     """(texts, permutations), and which texts have words enough; the rows of others say nothing."""
-    folded = _folded(pc.fill_null(pa.array(texts, pa.large_string()), ""))
     table = np.empty((len(texts), making.permutations), np.uint8)
     enough = np.empty(len(texts), np.bool_)
     pack = struct.Struct(f"<{making.permutations}I").pack
-    blocks = list(_blocks(folded))
-    scratch = _Scratch(max((len(text) for _, text, _ in blocks), default=0))
-    for first, text, offsets in blocks:
+    scratch = _Scratch(0)
+    for first, block in _blocks(texts):
+        text, offsets = _bytes_of(block)
+        if len(text) > scratch.room:
+            scratch = _Scratch(max(len(text), min(_BLOCK_BYTES, 2 * len(text))))
         hashes, bounds = _shingles(text, offsets, making.words, scratch)
         enough[first : first + len(bounds) - 1] = np.diff(bounds) >= making.min_words
         for start in range(0, len(bounds) - 1, _BLOCK_ROWS):
@@ -138,10 +139,7 @@ def read(stored: pa.ChunkedArray | pa.Array, making: Making) -> tuple[_Bytes, _P
 
 
 def _folded(texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    """Texts cut to what counts; in those that are more than ASCII one way to write each character, and spaces for all signs; each
-    ends in a space."""
-    if pc.any(pc.greater(pc.binary_length(texts), MAX_CHARACTERS)).as_py():
-        texts = pc.utf8_slice_codeunits(texts, 0, MAX_CHARACTERS)
+    """In texts that are more than ASCII one way to write each character, and spaces for all signs; each ends in a space."""
     plain = pc.string_is_ascii(texts)
     if not pc.all(plain).as_py():
         wider = pc.invert(plain)
@@ -152,23 +150,37 @@ def _folded(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     return pc.binary_join_element_wise(texts, *(pa.scalar(text, pa.large_string()) for text in ("", " ")))
 
 
-def _blocks(texts: pa.LargeStringArray) -> Iterator[tuple[int, _Bytes, _Places]]:
-    """(first row, its bytes, offsets of its rows in them), a block after the other."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    first = 0
-    while first < len(texts):
-        last = int(np.searchsorted(offsets, offsets[first] + _BLOCK_BYTES, side="left"))
-        last = min(max(last, first + 1), len(texts))
-        start, end = int(offsets[first]), int(offsets[last])
-        yield first, data[start:end], offsets[first : last + 1] - start
-        first = last
+def _blocks(texts: Sequence[str | None]) -> Iterator[tuple[int, list[str]]]:
+    """(place of the first, texts cut to what counts), a block after the other."""
+    block, room = list[str](), _BLOCK_BYTES
+    for place, text in enumerate(texts):
+        text = (text or "")[:MAX_CHARACTERS]
+        room -= len(text) + 1
+        if room < 0 and block:
+            yield place - len(block), block
+            block, room = [], _BLOCK_BYTES - len(text) - 1
+        block.append(text)
+    if block:
+        yield len(texts) - len(block), block
+
+
+def _bytes_of(block: list[str]) -> tuple[_Bytes, _Places]:
+    """The bytes of a block's texts, each of which ends in a space, and where each begins and ends."""
+    joined = " ".join([*block, ""])
+    offsets = np.zeros(len(block) + 1, np.int64)
+    if joined.isascii():
+        np.cumsum([len(text) + 1 for text in block], out=offsets[1:])
+        return np.frombuffer(joined.encode("ascii"), np.uint8), offsets
+    folded = _folded(pa.array(block, pa.large_string()))
+    np.cumsum(pc.binary_length(folded).to_numpy(), out=offsets[1:])
+    return np.frombuffer(folded.buffers()[2], np.uint8)[: offsets[-1]], offsets
 
 
 class _Scratch:
     """Arrays that one block after the other is worked on in: fresh ones would cost more, in pages, than the work."""
 
     def __init__(self, room: int) -> None:
+        self.room = room
         self.letters = np.zeros(room + 8, np.uint8)  # eight bytes are read from any place on
         self.bytes = np.empty(room, np.uint8)
         self.inside = np.zeros(room + 1, np.bool_)
