@@ -1,6 +1,6 @@
 """Grouping against what others do the same work with, peer and ours on the same work in turn.
 
-    python -m bench.groups [--part near_duplicates] [--texts 6000] [--runs 3] [--json]
+    python -m bench.groups [--part near_duplicates] [--part advantages] [--texts 6000] [--rows 3000000] [--runs 3] [--json]
 
 Each part is a function that gives rows of {work, unit, ours, peers, ratio, goal, runs}. A peer that is not installed is not
 run. Exit 1 where a goal is missed.
@@ -9,6 +9,7 @@ run. Exit 1 where a goal is missed.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import random
@@ -26,6 +27,30 @@ LEAST_RECALL = 0.95
 AT_LEAST = 1.0
 """Seconds that something is timed for: a tenth of a second says little on a machine that others use as well."""
 NEAR_GOALS = {"datasketch": 50.0, "rensa": 1.0}
+
+ADVANTAGES_GOAL = round(1 / 1.1, 3)
+"""Our rows per second to those of the best query by hand: at most 1.1 times its time."""
+KEYS = ["group_id", "trajectory_id"]
+HAND_WRITTEN = {
+    "doubles": """
+        WITH sums AS (
+            SELECT group_id, avg(reward) AS mean, stddev_pop(reward) AS deviation
+            FROM rewarded GROUP BY group_id HAVING max(reward) - min(reward) > 1000
+        )
+        SELECT group_id, trajectory_id, (reward - mean) / deviation AS advantage FROM rewarded JOIN sums USING (group_id)""",
+    "exact": """
+        WITH sums AS (
+            SELECT group_id, count(*) AS n, sum(reward) AS total, sum(reward * reward) AS squares
+            FROM rewarded GROUP BY group_id HAVING max(reward) - min(reward) > 1000
+        )
+        SELECT group_id, trajectory_id, (n * reward - total)::DOUBLE / sqrt((n * squares - total * total)::DOUBLE) AS advantage
+        FROM rewarded JOIN sums USING (group_id)""",
+    "window": """
+        SELECT group_id, trajectory_id, (reward - avg(reward) OVER of_group) / stddev_pop(reward) OVER of_group AS advantage
+        FROM rewarded
+        WINDOW of_group AS (PARTITION BY group_id)
+        QUALIFY max(reward) OVER of_group - min(reward) OVER of_group > 1000""",
+}
 
 Pairs = set[tuple[int, int]]
 
@@ -147,7 +172,105 @@ def near_duplicates(options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {"near_duplicates": near_duplicates}
+def advantage_columns(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows per second from rewards in memory to advantages, as rows in their order and, as the goal is stricter, in none.
+
+    Of the hand-written queries the fastest counts, by its median.
+    """
+    import pyarrow as pa
+
+    table = rewarded(options.rows)
+    ways: dict[str, Callable[[pa.Table, bool], pa.Table]] = {
+        "ours": by_sums,
+        **{f"duckdb, {name}": functools.partial(by_query, sql) for name, sql in HAND_WRITTEN.items()},
+        **({"polars": by_polars} if importlib.util.find_spec("polars") else {}),
+    }
+    few = table.slice(0, 10_000)
+    expected = ways["ours"](few, True)
+    for name, way in ways.items():
+        found = way(few, True)
+        assert found.select(KEYS).to_pylist() == expected.select(KEYS).to_pylist(), f"{name} gives other rows"
+        apart = [
+            abs(one - other) for one, other in zip(*(of.column("advantage").to_pylist() for of in (found, expected)), strict=True)
+        ]
+        assert max(apart) <= (0 if name.endswith("exact") else 1e-9), f"{name} gives other advantages"
+    rows: list[dict[str, Any]] = []
+    for ordered in (True, False):
+        wall: dict[str, list[float]] = defaultdict(list)
+        cpu: dict[str, list[float]] = defaultdict(list)
+        for _ in range(options.runs):
+            for name, way in ways.items():
+                _, of_wall, of_cpu = timed(lambda way=way, ordered=ordered: way(table, ordered).num_rows)
+                wall[name].append(of_wall)
+                cpu[name].append(of_cpu)
+        work = f"sums and advantages of {options.rows} rows, {'sorted' if ordered else 'unsorted'}"
+        for seconds, unit, goals in ((wall, "rows/s", {"duckdb": ADVANTAGES_GOAL}), (cpu, "rows/CPU s", {})):
+            speed = {name: round(options.rows / statistics.median(taken)) for name, taken in seconds.items()}
+            best = max((name for name in speed if name.startswith("duckdb")), key=lambda name: speed[name])
+            values = {"ours": speed["ours"], "duckdb": speed[best], **{name: speed[name] for name in speed if name == "polars"}}
+            rows.append(
+                row(work, unit, values, [name for name in values if name != "ours"], goals, options.runs) | {"best": best}
+            )
+    return rows
+
+
+def rewarded(number: int) -> Any:
+    """`number` rewards in groups of eight, in no order: one group in ten has no spread."""
+    import numpy as np
+    import pyarrow as pa
+
+    draws = np.random.default_rng(0)
+    groups = -(-number // 8)
+    group = np.repeat(np.arange(groups), 8)[:number]
+    rewards = np.where(draws.random(groups)[group] < 0.1, 500_000, draws.integers(0, 1_000_001, number))
+    order = pa.array(draws.permutation(number))
+    ids = (
+        pa.array([f"{kind}_{name:032x}" for name in draws.integers(0, 2**62, many).tolist()])
+        for kind, many in (("grp", groups), ("trj", number))
+    )
+    columns = {"group_id": next(ids).take(pa.array(group)), "trajectory_id": next(ids), "reward": pa.array(rewards, pa.int64())}
+    return pa.table(columns).take(order).combine_chunks()
+
+
+def by_sums(table: Any, ordered: bool) -> Any:
+    from pipelines.advantages import advantages_of, with_advantages
+    from pipelines.doors.lake import Lake
+    from pipelines.doors.queries import Queries, text_of
+    from trainer.contract import MIN_SPREAD
+
+    queries = Queries(Lake("nowhere"))
+    if ordered:
+        return advantages_of(queries, table)
+    sql = text_of("batches/sums").rpartition("ORDER BY")[0]
+    return with_advantages(queries.ask(sql, {"min_spread": MIN_SPREAD}, tables={"rewarded": table}))
+
+
+def by_query(sql: str, table: Any, ordered: bool) -> Any:
+    import duckdb
+
+    with duckdb.connect(":memory:", config={"memory_limit": "4GB"}) as connection:
+        connection.register("rewarded", table)
+        return connection.sql(sql + " ORDER BY group_id, trajectory_id" * ordered).to_arrow_table()
+
+
+def by_polars(table: Any, ordered: bool) -> Any:
+    import polars as pl
+
+    reward, group = pl.col("reward"), "group_id"
+    sums = pl.DataFrame(table).lazy()
+    of_groups = sums.group_by(group).agg(
+        reward.mean().alias("mean"), reward.std(ddof=0).alias("deviation"), (reward.max() - reward.min()).alias("spread")
+    )
+    found = sums.join(of_groups.filter(pl.col("spread") > 1000), on=group).select(
+        *KEYS, ((reward - pl.col("mean")) / pl.col("deviation")).alias("advantage")
+    )
+    return (found.sort(KEYS) if ordered else found).collect().to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
+    "near_duplicates": near_duplicates,
+    "advantages": advantage_columns,
+}
 
 
 def row(work: str, unit: str, values: dict[str, float], here: list[str], goals: dict[str, float], runs: int) -> dict[str, Any]:
@@ -170,6 +293,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", choices=sorted(PARTS), action="append")
     parser.add_argument("--texts", type=int, default=6000)
+    parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
