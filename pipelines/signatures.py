@@ -108,19 +108,22 @@ def signatures(texts: Sequence[str | None], making: Making) -> list[bytes | None
 
 def matrix_of(texts: Sequence[str | None], making: Making) -> tuple[_Bytes, npt.NDArray[np.bool_]]:
     """(texts, permutations), and which texts have words enough; the rows of others say nothing."""
-    folded = _folded(pc.fill_null(pa.array(texts, pa.large_string()), ""))
     table = np.empty((len(texts), making.permutations), np.uint8)
     enough = np.empty(len(texts), np.bool_)
     pack = struct.Struct(f"<{making.permutations}I").pack
-    for first, text, offsets in _blocks(folded):
-        hashes, bounds = _shingles(text, offsets, making.words)
+    scratch = _Scratch(0)
+    for first, block in _blocks(texts):
+        text, offsets = _bytes_of(block)
+        if len(text) > scratch.room:
+            scratch = _Scratch(max(len(text), min(_BLOCK_BYTES, 2 * len(text))))
+        hashes, bounds = _shingles(text, offsets, making.words, scratch)
         enough[first : first + len(bounds) - 1] = np.diff(bounds) >= making.min_words
         for start in range(0, len(bounds) - 1, _BLOCK_ROWS):
             rows = bounds[start : start + _BLOCK_ROWS + 1]
             flat, ends = hashes[rows[0] : rows[-1]], (rows - rows[0]).astype(np.uint64)
             digests = RMinHash.digest_matrix_from_flat_token_hashes(flat, ends, making.permutations, _SEED).to_rows()
-            minima = np.frombuffer(b"".join([pack(*digest) for digest in digests]), "<u4")
-            table[first + start : first + start + len(digests)] = minima.reshape(len(digests), -1) & 0xFF
+            minima = np.frombuffer(b"".join([pack(*digest) for digest in digests]), np.uint8)
+            table[first + start : first + start + len(digests)] = minima[::4].reshape(len(digests), -1)
     return table, enough
 
 
@@ -136,10 +139,7 @@ def read(stored: pa.ChunkedArray | pa.Array, making: Making) -> tuple[_Bytes, _P
 
 
 def _folded(texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    """Texts cut to what counts; in those that are more than ASCII one way to write each character, and spaces for all signs; each
-    ends in a space."""
-    if pc.any(pc.greater(pc.binary_length(texts), MAX_CHARACTERS)).as_py():
-        texts = pc.utf8_slice_codeunits(texts, 0, MAX_CHARACTERS)
+    """In texts that are more than ASCII one way to write each character, and spaces for all signs; each ends in a space."""
     plain = pc.string_is_ascii(texts)
     if not pc.all(plain).as_py():
         wider = pc.invert(plain)
@@ -150,58 +150,98 @@ def _folded(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     return pc.binary_join_element_wise(texts, *(pa.scalar(text, pa.large_string()) for text in ("", " ")))
 
 
-def _blocks(texts: pa.LargeStringArray) -> Iterator[tuple[int, _Bytes, _Places]]:
-    """(first row, its bytes, offsets of its rows in them), a block after the other."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    first = 0
-    while first < len(texts):
-        last = int(np.searchsorted(offsets, offsets[first] + _BLOCK_BYTES, side="left"))
-        last = min(max(last, first + 1), len(texts))
-        start, end = int(offsets[first]), int(offsets[last])
-        yield first, data[start:end], offsets[first : last + 1] - start
-        first = last
+def _blocks(texts: Sequence[str | None]) -> Iterator[tuple[int, list[str]]]:
+    """(place of the first, texts cut to what counts), a block after the other."""
+    block, room = list[str](), _BLOCK_BYTES
+    for place, text in enumerate(texts):
+        text = (text or "")[:MAX_CHARACTERS]
+        room -= len(text) + 1
+        if room < 0 and block:
+            yield place - len(block), block
+            block, room = [], _BLOCK_BYTES - len(text) - 1
+        block.append(text)
+    if block:
+        yield len(texts) - len(block), block
 
 
-def _shingles(text: _Bytes, offsets: _Places, size: int) -> tuple[_Hashes, _Places]:
-    """One hash for each word, of it and the words behind it; and where the words of each row begin and end among all."""
-    words, bounds = _hashed_words(text, offsets)
-    filled = bounds[1:] > bounds[:-1]
-    firsts, lasts = bounds[:-1][filled], bounds[1:][filled] - 1
-    hashes, behind = words.copy(), words
-    for _ in range(size - 1):
-        shifted = np.empty_like(behind)
-        shifted[:-1] = behind[1:]
-        shifted[lasts] = behind[firsts]
-        behind = shifted
+def _bytes_of(block: list[str]) -> tuple[_Bytes, _Places]:
+    """The bytes of a block's texts, each of which ends in a space, and where each begins and ends."""
+    joined = " ".join([*block, ""])
+    offsets = np.zeros(len(block) + 1, np.int64)
+    if joined.isascii():
+        np.cumsum([len(text) + 1 for text in block], out=offsets[1:])
+        return np.frombuffer(joined.encode("ascii"), np.uint8), offsets
+    folded = _folded(pa.array(block, pa.large_string()))
+    np.cumsum(pc.binary_length(folded).to_numpy(), out=offsets[1:])
+    return np.frombuffer(folded.buffers()[2], np.uint8)[: offsets[-1]], offsets
+
+
+class _Scratch:
+    """Arrays that one block after the other is worked on in: fresh ones would cost more, in pages, than the work."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.letters = np.zeros(room + 8, np.uint8)  # eight bytes are read from any place on
+        self.bytes = np.empty(room, np.uint8)
+        self.inside = np.zeros(room + 1, np.bool_)
+        self.flags = np.empty(room, np.bool_)
+        self.starts = np.empty(room // 2 + 1, np.int64)
+        self.lengths = np.empty(room // 2 + 1, np.int64)
+        self.words = np.empty(room // 2 + 1, np.uint64)
+        self.hashes = np.empty(room // 2 + 1, np.uint64)
+        self.spare = np.empty(room // 2 + 1, np.uint64)
+
+
+def _shingles(text: _Bytes, offsets: _Places, size: int, scratch: _Scratch) -> tuple[_Hashes, _Places]:
+    """One hash for each word, of it and the words behind it; and where the words of each row begin and end among all.
+
+    The hashes stand in the scratch, until the next block.
+    """
+    words, bounds = _hashed_words(text, offsets, scratch)
+    hashes = scratch.hashes[: len(words)]
+    np.copyto(hashes, words)
+    for step in range(1, size):
         hashes *= _SHINGLES
-        hashes += behind
-    hashes ^= hashes >> np.uint64(32)
+        hashes[:-step] += words[step:]
+    # the last words of a row go on at its beginning, and not in the next row
+    filled = bounds[1:] > bounds[:-1]
+    firsts, counts = bounds[:-1][filled, None], np.diff(bounds)[filled, None]
+    within = np.maximum(counts - np.arange(1, size), 0)
+    ends = words[firsts + within]
+    for step in range(1, size):
+        ends = ends * _SHINGLES + words[firsts + (within + step) % counts]
+    hashes[firsts + within] = ends
+    _fold(hashes, 32, scratch)
     hashes *= _MIXED
-    hashes ^= hashes >> np.uint64(29)
+    _fold(hashes, 29, scratch)
     return hashes, bounds
 
 
-def _hashed_words(text: _Bytes, offsets: _Places) -> tuple[_Hashes, _Places]:
+def _hashed_words(text: _Bytes, offsets: _Places, scratch: _Scratch) -> tuple[_Hashes, _Places]:
     """A hash of each word of a block, in order, and where the words of each row begin and end."""
-    wide = text >= 0x80
-    inside = np.empty(len(text) + 1, np.bool_)
-    inside[0] = False
-    lower = np.zeros(len(text) + 8, np.uint8)
-    letters = np.bitwise_or(text, 0x20, out=lower[: len(text)])
-    np.less(letters - np.uint8(ord("a")), 26, out=inside[1:])
-    inside[1:] |= text - np.uint8(ord("0")) < 10
-    if wide.any():
-        inside[1:] |= wide
-        np.copyto(letters, text, where=wide)
-    edges = np.flatnonzero(inside[1:] != inside[:-1])  # each row ends between words
-    starts = edges[0::2]
-    lengths = edges[1::2] - starts
+    size = len(text)
+    letters, shifted, flags = scratch.letters[:size], scratch.bytes[:size], scratch.flags[:size]
+    before, inside = scratch.inside[:size], scratch.inside[1 : size + 1]
+    np.bitwise_or(text, 0x20, out=letters)
+    np.less(np.subtract(letters, ord("a"), out=shifted), 26, out=inside)
+    np.less(np.subtract(text, ord("0"), out=shifted), 10, out=flags)
+    inside |= flags
+    if text.max(initial=0) >= 0x80:
+        np.greater_equal(text, 0x80, out=flags)
+        inside |= flags
+        np.copyto(letters, text, where=flags)
+    edges = np.flatnonzero(np.not_equal(inside, before, out=flags))  # each row ends between words
+    number = len(edges) // 2
+    starts, lengths, hashes = scratch.starts[:number], scratch.lengths[:number], scratch.words[:number]
+    np.copyto(starts, edges[0::2])
+    np.subtract(edges[1::2], starts, out=lengths)
     # eight bytes from any place on, read at once; what lies behind the word is masked
-    eight = np.ndarray((len(text) + 1,), "<u8", buffer=lower, strides=(1,))
-    hashes = (eight.take(starts) & _FIRST_BYTES.take(lengths, mode="clip")) * _WORDS
-    hashes ^= hashes >> np.uint64(32)
-    longer, place = np.flatnonzero(lengths > 8), 8
+    eight = np.ndarray((size + 1,), "<u8", buffer=scratch.letters, strides=(1,))
+    np.take(_FIRST_BYTES, lengths, mode="clip", out=hashes)
+    hashes &= eight[starts]
+    hashes *= _WORDS
+    _fold(hashes, 32, scratch)
+    longer, place = np.flatnonzero(np.greater(lengths, 8, out=scratch.flags[:number])), 8
     while longer.size and place < _WORD_BYTES:
         piece = eight[starts[longer] + place] & _FIRST_BYTES.take(lengths[longer] - place, mode="clip")
         mixed = (hashes[longer] ^ piece) * _SHINGLES
@@ -209,6 +249,11 @@ def _hashed_words(text: _Bytes, offsets: _Places) -> tuple[_Hashes, _Places]:
         place += 8
         longer = longer[lengths[longer] > place]
     return hashes, np.searchsorted(starts, offsets)
+
+
+def _fold(hashes: _Hashes, bits: int, scratch: _Scratch) -> None:
+    """The high bits into the low ones."""
+    hashes ^= np.right_shift(hashes, np.uint64(bits), out=scratch.spare[: len(hashes)])
 
 
 assert sys.byteorder == "little", "signatures are read as little-endian numbers"

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,9 +105,17 @@ def advantages(rewards: Sequence[int]) -> list[float] | None:
     if len(rewards) < 2 or max(rewards) - min(rewards) <= MIN_SPREAD:
         return None
     size, total = len(rewards), sum(rewards)
-    # n^2 * variance, exact: n * sum(r^2) - (sum r)^2
-    deviation = math.sqrt(size * sum(reward * reward for reward in rewards) - total * total)
-    return [(size * reward - total) / deviation for reward in rewards]
+    scatter = size * sum(reward * reward for reward in rewards) - total * total
+    return [standardised(size * reward - total, scatter) for reward in rewards]
+
+
+def standardised(centred: Any, scatter: Any, root: Callable[[Any], Any] = math.sqrt) -> Any:
+    """The one place where advantages become floats: `centred` = n * r - sum(r), by the root of `scatter` = n * sum(r^2) - sum(r)^2.
+
+    Both are exact integers, scatter above 0, of one attempt or int64 [N] of many with `root` numpy's: both roots and both
+    ways from integers to floats round to the nearest, as IEEE 754 says, so that columns and lists agree bit for bit.
+    """
+    return centred / root(scatter)
 
 
 def root_of(row_hashes: Iterable[str]) -> str:

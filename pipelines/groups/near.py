@@ -176,7 +176,9 @@ def _once(lefts: list[_Places], rights: list[_Places], number: int) -> tuple[_Pl
 
 def _once_of(left: _Places, right: _Places, number: int) -> tuple[_Places, _Places]:
     """Pairs without repetition, sorted; `right` is below `number`."""
-    pairs = np.unique(left * max(number, 1) + right)
+    pairs = left * max(number, 1) + right
+    pairs.sort()
+    pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])] if pairs.size else pairs
     return pairs // max(number, 1), pairs % max(number, 1)
 
 
