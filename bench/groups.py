@@ -127,11 +127,11 @@ def by_datasketch(texts: list[str]) -> Pairs:
         one.update_batch([shingle.encode() for shingle in shingles(text)])
         index.insert(place, one)
         made.append(one)
-    return _pairs((place, index.query(one)) for place, one in enumerate(made))
+    return _pairs((place, [int(str(found)) for found in index.query(one)]) for place, one in enumerate(made))
 
 
 def by_rensa(texts: list[str]) -> Pairs:
-    from rensa import RMinHash, RMinHashLSH
+    from rensa import RMinHash, RMinHashLSH  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without a stub
 
     index = RMinHashLSH(threshold=THRESHOLD, num_perm=PERMUTATIONS, num_bands=16)
     made = []

@@ -78,7 +78,8 @@ FROM attempts""",
 def attempts_of(number: int, first: int, last: int) -> pa.Table:
     """Attempts number `first` to `last` (exclusive), logged on day `number` after FIRST_DAY; with columns i and task besides."""
     day = (FIRST_DAY + datetime.timedelta(days=number)).isoformat()
-    return duckdb.sql(_ATTEMPTS.format(day=day, size=SIZE, first=first, last=last)).to_arrow_table()
+    with duckdb.connect() as connection:
+        return connection.sql(_ATTEMPTS.format(day=day, size=SIZE, first=first, last=last)).to_arrow_table()
 
 
 def write(workspace: Workspace, num_trajectories: int, a_night: int) -> int:
