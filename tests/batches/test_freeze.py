@@ -346,19 +346,21 @@ def test_outcomes_that_differ_by_the_rounding_of_floats_alone_have_no_spread(wor
 
 def test_thirty_days_of_a_backfill_are_one_batch_and_running_a_day_again_adds_nothing(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, "\n[evaluation]\nheld_out_share = 0.0\n[groups]\nsize = 2\n")
+    lines = []
     for day in reversed(range(30)):
-        lines = [
+        lines += [
             logged(f"{day}-{number}", task=str(day), day=-day, outcome=float(number), policy_version="agent@0", text=str(number))
             for number in range(2)
         ]
-        deliver(workspace, lines, f"logs/{day}.jsonl")
+    for part in range(3):  # a month of attempts, mixed over three files
+        deliver(workspace, lines[part::3], f"logs/{part}.jsonl")
         build(workspace)
     made, days = workspace.lake.read(TRAJECTORIES.name).num_rows, [row["day"] for row in rows_of(workspace, TRAJECTORIES.name)]
     seal(workspace, "2026-11-21", judged=True)
     score(workspace, "2026-11-21")
     frozen = freeze(workspace, "2026-11-21")
     assert (len(frozen.batch_ids), frozen.groups, frozen.trajectories) == (1, 30, 60)
-    for day in sorted(set(days), reverse=True):
+    for day in (max(days), min(days)):
         build(workspace, [day])
         assert (seal(workspace, day, judged=True).groups, score(workspace, day).groups) == (0, 0)
     assert workspace.lake.read(TRAJECTORIES.name).num_rows == made
