@@ -29,7 +29,7 @@ TASKS = {
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     config = CONFIG.format(model=fake_model(tmp_path / "toy-model")).replace("groups_per_night = 0", 'model = "openai/judge-1"')
-    return make_workspace(tmp_path, config)
+    return make_workspace(tmp_path, config + "[groups]\nmin_judged = 2\n")
 
 
 def add(workspace: Workspace, spec: Any, *rows: dict[str, Any]) -> None:

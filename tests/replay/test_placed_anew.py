@@ -94,7 +94,7 @@ def test_bundles_days_and_skipped_records_are_derived_again(
     path = take_in(workspace)
     assert workspace.lake.num_rows(TRAJECTORIES.name) == 6 + 3 + 3
     groups.assign_splits(workspace, "2026-11-30")
-    groups.seal(workspace, "2026-11-30", judged=True)
+    groups.seal(workspace, "2026-12-30", judged=True)
     if log_is_gone:
         path.unlink()
     use(monkeypatch, Today())
