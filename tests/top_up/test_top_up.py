@@ -121,8 +121,8 @@ def test_tokens_bind_although_all_could_start_at_once(opened: Opened, server: Po
 
 
 def test_minutes_bind_and_cut_no_rollout(opened: Opened, server: PolicyDouble) -> None:
-    workspace = opened("top_up = 64", f"max_minutes = {1.5 / 60}")
-    server.seconds = 1.0
+    workspace = opened("top_up = 64", f"max_minutes = {2.0 / 60}")
+    server.seconds = 2.2
     taken_in(workspace, [other(f"{n}", task=f"{n}") for n in range(16)])
     report = top_up.run(workspace, NIGHT)
     assert report.stopped_by == "minutes" and 0 < report.rollouts < 64
