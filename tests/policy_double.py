@@ -47,7 +47,7 @@ def _handler(double: PolicyDouble) -> type[BaseHTTPRequestHandler]:
                     self.close_connection = True
                     return
                 double.asked.append(body)
-            time.sleep(double.seconds)
+            time.sleep(double.seconds)  # how long this policy takes to answer, for budgets of time
             num_prompt, num_answer = double.num_tokens
             choice = {
                 "index": 0,
