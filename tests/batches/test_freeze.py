@@ -360,6 +360,7 @@ def test_thirty_days_of_a_backfill_are_one_batch_and_running_a_day_again_adds_no
     score(workspace, "2026-11-21")
     frozen = freeze(workspace, "2026-11-21")
     assert (len(frozen.batch_ids), frozen.groups, frozen.trajectories) == (1, 30, 60)
+    build(workspace, sorted(set(days)))  # all of them again at once, then the newest and the oldest
     for day in (max(days), min(days)):
         build(workspace, [day])
         assert (seal(workspace, day, judged=True).groups, score(workspace, day).groups) == (0, 0)
