@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -118,7 +119,7 @@ def test_flipped_bytes_are_found_by_a_deep_look_and_their_rows_made_again(
     assert wrong(workspace, "damage") == []  # its length and its footer are as they were
     (said,) = [f.detail for f in doctor.check(workspace, deep=True) if f.check == "damage" and not f.ok]
     assert said.startswith(f"{table}: 1 of {len(paths)} data files hold other bytes than were written, {paths[0].name} is one")
-    assert "rows of 2026-11-" in said and "--fix --deep" in said
+    assert re.search(r"rows of 20\d\d-", said) and "--fix --deep" in said  # quarantine lies on the day of its landing
     assert doctor.fix(workspace, deep=True) != []
     assert doctor.fix(workspace, deep=True) == []
     take_in(Workspace.open(workspace.folder), folder)

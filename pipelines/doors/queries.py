@@ -8,15 +8,19 @@ table whose protocol asks for more than plain files (deletion vectors, column ma
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipelines.doors.lake import Handle, Lake, conform, dataset_of
 from pipelines.doors.parts import files_with
@@ -43,6 +47,42 @@ class Kept:
 
 Only = Mapping[str, Kept]
 """By table (`<stage>/<table>`)."""
+
+
+_numbers = itertools.count(1)
+_starting = threading.Lock()
+
+
+@cache
+def _engine(memory_limit: str, threads: int | None) -> duckdb.DuckDBPyConnection:
+    """One engine of this process, so that a query does not pay for starting one (26 ms), and all share its memory limit."""
+    engine = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False, "memory_limit": memory_limit})
+    engine.execute("SET enable_external_file_cache = false")  # a file that was damaged or mended in place is read as it is now
+    if threads is not None:
+        engine.execute(f"SET threads = {int(threads)}")
+    return engine
+
+
+@contextmanager
+def _opened(memory_limit: str, threads: int | None, *, shared: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection whose views no other query sees. `shared`: on the engine of this process, else on one that may be locked down."""
+    if not shared:
+        connection = _engine.__wrapped__(memory_limit, threads)
+        try:
+            connection.execute("SET TimeZone = 'UTC'")
+            yield connection
+        finally:
+            connection.close()
+        return
+    with _starting:
+        connection = _engine(memory_limit, threads).cursor()
+        own = f"query_{next(_numbers)}"
+    try:
+        connection.execute(f"SET TimeZone = 'UTC'; ATTACH ':memory:' AS {own}; USE {own}")
+        yield connection
+    finally:
+        connection.execute(f"USE memory; DETACH {own}")
+        connection.close()
 
 
 @cache
@@ -112,24 +152,19 @@ class Queries:
         `fenced`: the text is somebody's own, so it may be one SELECT only, and reaches the files of the tables that it
         names and nothing else: no other file, no network, no variable of this process, no setting.
         """
-        connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False, "memory_limit": self.memory_limit})
         try:
-            connection.execute("SET TimeZone = 'UTC'")
-            if self.threads is not None:
-                connection.execute(f"SET threads = {int(self.threads)}")
-            for table in tables_of(sql):
-                handle = (pinned or {}).get(table) or self.lake.handle(table)
-                self._register(connection, table, handle, (only or {}).get(table))
-            for table, rows in (tables or {}).items():
-                connection.register(table, rows)
-            if fenced:
-                self._fence(connection, sql, label)
-            used = {key: value for key, value in (parameters or {}).items() if re.search(rf"\${key}\b", sql)}
-            return connection.sql(sql, params=used).to_arrow_table()
+            with _opened(self.memory_limit, self.threads, shared=not fenced) as connection:
+                for table in tables_of(sql):
+                    handle = (pinned or {}).get(table) or self.lake.handle(table)
+                    self._register(connection, table, handle, (only or {}).get(table))
+                for table, rows in (tables or {}).items():
+                    connection.register(table, rows)
+                if fenced:
+                    self._fence(connection, sql, label)
+                used = {key: value for key, value in (parameters or {}).items() if re.search(rf"\${key}\b", sql)}
+                return connection.sql(sql, params=used).to_arrow_table()
         except duckdb.Error as problem:
             raise LakeError(f"{label}: {_said(str(problem).strip().splitlines()[0])}") from problem
-        finally:
-            connection.close()
 
     def _fence(self, connection: duckdb.DuckDBPyConnection, sql: str, label: str) -> None:
         statements = connection.extract_statements(sql)
@@ -157,21 +192,34 @@ class Queries:
             connection.register(view, spec.schema.empty_table())
             connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM {view}")
         elif self.lake.is_local:
+            try:
+                held = [_columns_of(file) for file in files]
+            except (OSError, pa.ArrowInvalid) as problem:
+                raise LakeError(f"table {name} cannot be read: {str(problem).strip().splitlines()[0]}", table=name) from problem
+            every = frozenset.union(*held)
             listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
-            options = "union_by_name = true"
+            options = "union_by_name = true" if any(columns != every for columns in held) else "union_by_name = false"
             if spec.partition:
+                every |= {spec.partition}
                 options += f", hive_partitioning = true, hive_types = {{'{spec.partition}': VARCHAR}}"
-            self._view(connection, spec, stage, table, f"read_parquet([{listed}], {options})", only)
+            self._view(connection, spec, stage, table, f"read_parquet([{listed}], {options})", every, only)
         else:
             assert handle is not None
-            connection.register(view, dataset_of(handle))
-            self._view(connection, spec, stage, table, view, only)
+            rows = dataset_of(handle)
+            connection.register(view, rows)
+            self._view(connection, spec, stage, table, view, frozenset(rows.schema.names), only)
 
     def _view(
-        self, connection: duckdb.DuckDBPyConnection, spec: TableSpec, stage: str, table: str, rows: str, only: Kept | None
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        spec: TableSpec,
+        stage: str,
+        table: str,
+        rows: str,
+        held: frozenset[str],
+        only: Kept | None,
     ) -> None:
         """All columns of the schema: those that an older nightshift did not write yet are null."""
-        held = {name for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {rows}").fetchall()}
         lacking = [field for field in spec.schema if field.name not in held]
         added = "".join(f', CAST(NULL AS {_sql_type(connection, field)}) AS "{field.name}"' for field in lacking)
         kept = ""
@@ -179,6 +227,12 @@ class Queries:
             connection.register(f"{stage}__{table}__kept", pa.table({"value": pa.array(sorted(only.values), pa.string())}))
             kept = f' WHERE "{only.column}" IN (SELECT value FROM {stage}__{table}__kept) OR "{only.column}" IS NULL'
         connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT *{added} FROM {rows}{kept}")
+
+
+@lru_cache(maxsize=200_000)
+def _columns_of(file: str) -> frozenset[str]:
+    """Columns of a data file, which never change."""
+    return frozenset(pq.read_schema(file).names)
 
 
 def _said(line: str) -> str:

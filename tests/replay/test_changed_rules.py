@@ -29,6 +29,8 @@ from tests.trajectories.test_task_rules import by_attempt, unnamed
 
 ROOT = Path(__file__).resolve().parents[2]
 NIGHT = "2026-11-30"
+LATER = "2100-01-01"
+"""A night of no test's day: what is taken in today is sealed under the date of today."""
 NONE_HELD = "[evaluation]\nheld_out_share = 0.0\n"
 HALF_HELD = "[evaluation]\nheld_out_share = 0.5\n"
 RULE = '[groups]\ntask = "$.metadata.ticket"\n'
@@ -85,11 +87,9 @@ def test_a_changed_rule_is_said_shown_and_applied(tmp_path: Path) -> None:
     assert rows_of(workspace, STALE.name) == [
         {"group_id": group, "reason": "member_changed"} for group in sorted(set(first.values()))
     ]
-    groups.seal(workspace, "2026-12-01", judged=True)
+    groups.seal(workspace, LATER, judged=True)
     names = {row["trajectory_id"]: name for name, row in by_attempt(workspace).items()}
-    second = {
-        names[row["trajectory_id"]] for row in workspace.lake.read(GROUPS.name).to_pylist() if row["sealed_night"] == "2026-12-01"
-    }
+    second = {names[row["trajectory_id"]] for row in workspace.lake.read(GROUPS.name).to_pylist() if row["sealed_night"] == LATER}
     assert second == {"p0", "p1", "q0", "q1"}  # what a batch consumed stays where it is, and s0 waits
     assert groups.violations(workspace).num_rows == 0
     fresh = make_workspace(tmp_path / "fresh", NONE_HELD + RULE)
