@@ -7,9 +7,8 @@ import dagster as dg
 from assets.resources import WorkspaceResource
 from pipelines import invariants
 from pipelines.invariants import Finding
-from pipelines.workspace import Workspace
 
-_CHECKS: tuple[tuple[str, list[str], Callable[[Workspace], Finding], str], ...] = (
+_CHECKS: tuple[tuple[str, list[str], Callable[..., Finding], str], ...] = (
     (
         "every_record_in_one_place",
         ["trajectories", "trajectories"],
@@ -54,10 +53,10 @@ def build() -> list[dg.AssetChecksDefinition]:
     return [_check(*entry) for entry in _CHECKS]
 
 
-def _check(name: str, asset: list[str], look: Callable[[Workspace], Finding], description: str) -> dg.AssetChecksDefinition:
+def _check(name: str, asset: list[str], look: Callable[..., Finding], description: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(name=name, asset=dg.AssetKey(asset), blocking=True, description=description)
     def check(workspace: WorkspaceResource) -> dg.AssetCheckResult:
-        finding = look(workspace.open())
+        finding = invariants.ask_tonight(workspace.open(), look)
         return dg.AssetCheckResult(
             passed=not finding.broken,
             metadata={

@@ -17,7 +17,20 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.doors.lake import conform
-from pipelines.schemas import CONSUMED, DUPLICATES, GROUPS, LANES, RECORDS, REWARDS, SPLITS, TABLES, TRAJECTORIES
+from pipelines.schemas import (
+    CHECKPOINTS,
+    CONSUMED,
+    DUPLICATES,
+    GROUPS,
+    LANES,
+    RECORDS,
+    REWARDS,
+    ROLLOUTS,
+    SPLITS,
+    TABLES,
+    TRAJECTORIES,
+    VERDICTS,
+)
 from pipelines.workspace import Workspace
 
 FIRST_DAY = datetime.date(2026, 1, 5)
@@ -29,7 +42,7 @@ SELECT
     'trj_' || md5('t' || i) AS trajectory_id,
     'bun_' || md5('b' || i) AS bundle_key,
     '{day}' AS day,
-    'recorder' AS format, 2 AS parser_version, 'desk' AS harness,
+    'recorder' AS format, 3 AS parser_version, 'desk' AS harness,
     'tsk_' || md5('k' || (i // {size})) AS task_key,
     'ctx_' || md5('c') AS context_key,
     'con_' || md5('n' || i) AS content_id,
@@ -53,6 +66,14 @@ SELECT record_ids[1] AS record_id, 'con_' || md5('c' || i) AS content_id, bundle
     NULL AS skip_reason, '{}' AS raw, 'log/' || day || '.jsonl' AS source, i AS line, i AS byte_start, i + 1 AS byte_end,
     ended_at AS landed_at
 FROM attempts""",
+    ROLLOUTS.name: """
+SELECT trajectory_id, bundle_key, day, format, started_at, ended_at, exact_tokens, true AS has_outcome, true AS has_model, false AS is_open,
+    num_turns, num_sampled_turns, call_ids AS names, 1 AS num_unique, [1] AS name_turns, 1 AS last_turn, [ended_at] AS answer_times,
+    CAST([] AS VARCHAR[]) AS prefixes, '{}' AS facts, 'told' AS told_id
+FROM attempts""",
+    VERDICTS.name: """
+SELECT trajectory_id, 'logged_outcome' AS verifier, $verifier AS verifier_hash, 0 AS times, outcome AS verifier_score, day AS night
+FROM attempts ORDER BY trajectory_id""",
     GROUPS.name: """
 SELECT 'grp_' || md5('g' || task) AS group_id, trajectory_id, task_key, context_key, policy_family, policy_version, content_id, outcome,
     strftime(DATE '1970-01-01' + CAST(floor(date_diff('day', DATE '1970-01-01', CAST(day AS DATE)) / 7) * 7 AS INTEGER), '%Y-%m-%d') AS "window",
@@ -65,8 +86,14 @@ SELECT trajectory_id, 'grp_' || md5('g' || task) AS group_id, $rubric AS rubric_
     1 AS "sequence", day AS night
 FROM attempts ORDER BY group_id, trajectory_id""",
     CONSUMED.name: """
-SELECT DISTINCT 'grp_' || md5('g' || task) AS group_id, $rubric AS rubric_hash, 'bat_' || md5(day) AS batch_id, 'grpo' AS lane,
-    false AS again, day AS night FROM attempts WHERE task % 2 = 0 ORDER BY group_id""",
+SELECT 'grp_' || md5('g' || task) AS group_id, $rubric AS rubric_hash, 'bat_' || md5(day) AS batch_id, 'grpo' AS lane,
+    false AS again, day AS night, list_sort(flatten(list([record_ids[1], format || ':' || call_ids[1]]))) AS names
+FROM attempts WHERE task % 2 = 0 GROUP BY task, day ORDER BY group_id""",
+    CHECKPOINTS.name: """
+SELECT DISTINCT 'ckp_' || md5(day) AS checkpoint_id, 'agent' AS policy, CAST(replace(day, '-', '') AS BIGINT) AS version,
+    'run_' || md5(day) AS run_id, ['bat_' || md5(day)] AS batches, 'grpo' AS lane, day AS night,
+    'runs/run_' || md5(day) || '/checkpoint' AS path, CAST([] AS VARCHAR[]) AS marks
+FROM attempts""",
     LANES.name: """
 SELECT trajectory_id, day AS night, 'grpo' AS eligible_for, 'exact_tokens' AS eligible_reason,
     CASE WHEN task % 2 = 0 THEN 'grpo' ELSE 'excluded' END AS lane, CASE WHEN task % 2 = 0 THEN 'trained' ELSE 'no_spread' END AS lane_reason,
@@ -75,21 +102,26 @@ FROM attempts""",
 }
 
 
-def attempts_of(number: int, first: int, last: int) -> pa.Table:
-    """Attempts number `first` to `last` (exclusive), logged on day `number` after FIRST_DAY; with columns i and task besides."""
-    day = (FIRST_DAY + datetime.timedelta(days=number)).isoformat()
+def attempts_of(day: str, first: int, last: int) -> pa.Table:
+    """Attempts number `first` to `last` (exclusive), logged on `day`; with columns i and task besides."""
     with duckdb.connect() as connection:
         return connection.sql(_ATTEMPTS.format(day=day, size=SIZE, first=first, last=last)).to_arrow_table()
 
 
-def write(workspace: Workspace, num_trajectories: int, a_night: int) -> int:
-    """Write the history; returns the number of nights."""
+def write(workspace: Workspace, num_trajectories: int, a_night: int, *, first_day: datetime.date = FIRST_DAY) -> int:
+    """Write the history, a night a day from `first_day` on; returns the number of nights."""
     from pipelines.rewards.score import settings_of
+    from pipelines.rewards.verifiers import load
 
     nights = num_trajectories // a_night
-    parameters = {"rubric": workspace.rubric()[1], "settings": settings_of(workspace)}
+    parameters = {
+        "rubric": workspace.rubric()[1],
+        "settings": settings_of(workspace).removesuffix("."),
+        "verifier": load(workspace)[0].verifier_hash,
+    }
     for night in range(nights):
-        attempts = attempts_of(night, night * a_night, (night + 1) * a_night)
+        day = (first_day + datetime.timedelta(days=night)).isoformat()
+        attempts = attempts_of(day, night * a_night, (night + 1) * a_night)
         workspace.lake.append(TRAJECTORIES.name, full(TRAJECTORIES.name, attempts))
         for name, sql in _OTHERS.items():
             connection = duckdb.connect()

@@ -1,10 +1,12 @@
 """The invariants that can break in production, each as one question whose answer must be empty.
 
-Asset checks ask them in every night and stop what stands behind; `nightshift doctor` asks them at any time.
+Asset checks ask them in every night and stop what stands behind, of batches only about those that no checkpoint was trained
+on yet (`pending`), so that a night does not read all that ever trained; `nightshift doctor` asks about everything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,19 +54,19 @@ def one_task_one_context(workspace: Workspace) -> Finding:
     return Finding("I4", workspace.lake.num_rows("groups/groups"), len(broken), broken[:MAX_EXAMPLES])
 
 
-def only_sampled_tokens_train(workspace: Workspace) -> Finding:
+def only_sampled_tokens_train(workspace: Workspace, *, pending: bool = False) -> Finding:
     """I7: masks fit, and the marked tokens of all rows are the sampled tokens of their trajectories."""
-    return _ask_of_batches(workspace, "I7", "only_sampled_tokens_train")
+    return _ask_of_batches(workspace, "I7", "only_sampled_tokens_train", pending)
 
 
-def held_out_stays_out(workspace: Workspace) -> Finding:
+def held_out_stays_out(workspace: Workspace, *, pending: bool = False) -> Finding:
     """I8: no task of another split than train, and no evaluation, is in a batch."""
-    return _ask_of_batches(workspace, "I8", "held_out_stays_out")
+    return _ask_of_batches(workspace, "I8", "held_out_stays_out", pending)
 
 
-def near_held_out_stays_out(workspace: Workspace) -> Finding:
+def near_held_out_stays_out(workspace: Workspace, *, pending: bool = False) -> Finding:
     """I8: no near-copy of a held-out or audit task is in a batch; `found_late` counts those that trained before it was known."""
-    rows = batch_rows(workspace)
+    rows = batch_rows(workspace, _batches(workspace, pending))
     parameters = {"near_threshold": threshold_units(workspace.config.groups)}
     near = workspace.queries.run("invariants/near_held_out_stays_out", parameters, tables={"batch_rows": rows}).to_pylist()
     broken = [row["trajectory_id"] for row in near if row["broken"]]
@@ -72,12 +74,13 @@ def near_held_out_stays_out(workspace: Workspace) -> Finding:
     return Finding("I8", rows.num_rows, len(broken), broken[:MAX_EXAMPLES], late)
 
 
-def trained_once(workspace: Workspace) -> Finding:
+def trained_once(workspace: Workspace, *, pending: bool = False) -> Finding:
     """I14: a trajectory is in one batch, and so is each answer, apart from batches that were frozen again on purpose.
 
-    Trajectories are named by their id, answers as `<name>: <groups that trained it>`.
+    Trajectories are named by their id, answers as `<name>: <groups that trained it>`. Of pending batches, answers are held
+    against all that ever trained.
     """
-    return _ask_of_batches(workspace, "I14", "trained_once")
+    return _ask_of_batches(workspace, "I14", "trained_once", pending)
 
 
 ALL = (
@@ -90,13 +93,31 @@ ALL = (
 )
 
 
-def batch_rows(workspace: Workspace) -> pa.Table:
-    """Rows of every consumed batch with their batch_id: what the trainer read, or will read."""
-    consumed = workspace.lake.read(CONSUMED.name, columns=["batch_id"]).column("batch_id").to_pylist()
-    parts = [_rows_of(workspace.batches / batch_id, batch_id) for batch_id in sorted(set(consumed))]
+OF_BATCHES = frozenset(
+    ask.__name__ for ask in (only_sampled_tokens_train, held_out_stays_out, near_held_out_stays_out, trained_once)
+)
+"""Questions that can be asked of pending batches alone."""
+
+
+def ask_tonight(workspace: Workspace, ask: Callable[..., Finding]) -> Finding:
+    """One of ALL as a night asks it."""
+    return ask(workspace, pending=True) if ask.__name__ in OF_BATCHES else ask(workspace)
+
+
+def batch_rows(workspace: Workspace, batch_ids: Sequence[str]) -> pa.Table:
+    """Rows of some consumed batches with their batch_id: what the trainer read, or will read."""
+    parts = [_rows_of(workspace.batches / batch_id, batch_id) for batch_id in batch_ids]
     if not parts:
         return SCHEMA.append(pa.field("batch_id", pa.string())).empty_table()
     return pa.concat_tables(parts)
+
+
+def _batches(workspace: Workspace, pending: bool) -> list[str]:
+    if pending:
+        found = workspace.queries.run("batches/pending").column("batch_id")
+    else:
+        found = workspace.lake.read(CONSUMED.name, columns=["batch_id"]).column("batch_id")
+    return sorted(found.unique().to_pylist())
 
 
 def _rows_of(folder: Path, batch_id: str) -> pa.Table:
@@ -105,7 +126,9 @@ def _rows_of(folder: Path, batch_id: str) -> pa.Table:
     return rows.append_column("batch_id", pa.array([batch_id] * rows.num_rows, pa.string()))
 
 
-def _ask_of_batches(workspace: Workspace, invariant: str, query: str) -> Finding:
-    rows = batch_rows(workspace)
-    broken = workspace.queries.run(f"invariants/{query}", tables={"batch_rows": rows}).column("broken").to_pylist()
+def _ask_of_batches(workspace: Workspace, invariant: str, query: str, pending: bool) -> Finding:
+    batch_ids = _batches(workspace, pending)
+    rows = batch_rows(workspace, batch_ids)
+    tables = {"batch_rows": rows, "asked": pa.table({"batch_id": pa.array(batch_ids, pa.string())})}
+    broken = workspace.queries.run(f"invariants/{query}", tables=tables).column("broken").to_pylist()
     return Finding(invariant, rows.num_rows, len(broken), broken[:MAX_EXAMPLES])

@@ -1,6 +1,7 @@
 -- I14: what is in more than one batch, counting only batches that were not frozen again on purpose: trajectories by their id;
 -- and answers by the names that stand with what was consumed (`<name>: <groups>`), unless a trajectory of one of these groups
--- is named already. Within one batch an answer trains in one group.
+-- is named already. Within one batch an answer trains in one group. Handed in: batch_rows, and the batches that they are of: only
+-- names of these are looked for among all that trained (asked: batch_id).
 WITH again AS (
     SELECT DISTINCT batch_id FROM batches.consumed WHERE again
 ),
@@ -20,9 +21,10 @@ names AS (
 ),
 
 named_twice AS (
-    SELECT name, list_sort(list(DISTINCT group_id)) AS group_ids
+    SELECT names.name, list_sort(list(DISTINCT names.group_id)) AS group_ids
     FROM names
-    GROUP BY name
+    SEMI JOIN (SELECT n.name FROM names AS n SEMI JOIN asked ON asked.batch_id = n.batch_id) AS wanted ON wanted.name = names.name
+    GROUP BY names.name
     HAVING count(DISTINCT group_id || '/' || batch_id) > 1
 ),
 
