@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.doors.parts import files_with
-from pipelines.doors.queries import Kept
+from pipelines.doors.lake import dataset_of
+from pipelines.doors.parts import files_since, files_with
+from pipelines.doors.queries import Kept, Since
 from pipelines.schemas import LANES, SPLITS, TRAJECTORIES
 from pipelines.workspace import Workspace
 
@@ -82,6 +83,27 @@ def test_what_changed_since_a_version_is_told_by_the_files_that_came_and_went(wo
     assert lake.changed_since(TRAJECTORIES.name, version, "day") == set(DAYS[:2])
     assert lake.changed_since(SPLITS.name, (lake.version(SPLITS.name) or 0) - 1, "task_key") == {f"k{DAYS[2]}"}
     assert lake.changed_since(TRAJECTORIES.name, 99, "day") is None
+
+
+def test_a_query_sees_what_was_written_since_a_version(workspace: Workspace) -> None:
+    grown(workspace)
+    lake, version = workspace.lake, workspace.lake.version(TRAJECTORIES.name)
+    assert version is not None
+    asked = "SELECT trajectory_id FROM trajectories.trajectories ORDER BY trajectory_id"
+
+    def seen(since: int) -> list[str]:
+        return workspace.queries.ask(asked, only={TRAJECTORIES.name: Since(since)}).column("trajectory_id").to_pylist()
+
+    assert seen(version) == []
+    assert seen(version - 1) == [f"t{DAYS[2]}{number}" for number in range(2)]
+    row = pa.Table.from_pylist([{"trajectory_id": f"t{DAYS[0]}0", "day": DAYS[0], "task_key": "k"}], schema=TRAJECTORIES.schema)
+    lake.replace_rows(TRAJECTORIES.name, "trajectory_id", [f"t{DAYS[0]}0"], lambda _: row)
+    assert set(seen(version)) == {f"t{DAYS[0]}{number}" for number in range(2)}  # the other row of its file was copied with it
+    assert len(seen(99)) == 6
+    handle = lake.handle(TRAJECTORIES.name)
+    before = lake.at(TRAJECTORIES.name, version)
+    assert handle is not None and before is not None
+    assert dataset_of(handle, files_since(before, handle)).count_rows() == 2
 
 
 def test_sequences_are_committed_with_the_rows_that_replace_others(workspace: Workspace) -> None:

@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -135,6 +135,13 @@ class Lake:
         handle = self.handle(name)
         return {} if handle is None else sequences_of(handle)
 
+    def at(self, name: str, version: int) -> DeltaTable | None:
+        """An earlier version of a table; None where it cannot be read any more."""
+        try:
+            return DeltaTable(self.uri(name), version, self.storage_options)
+        except (DeltaError, OSError):
+            return None
+
     def changed_since(self, name: str, version: int, column: str) -> set[str] | None:
         """Values of an id or day column in the files that were added after a version, and for the partition column also of those
         that were taken out; None where that version cannot be read any more, so that nobody can tell.
@@ -142,9 +149,8 @@ class Lake:
         handle = self.handle(name)
         if handle is None or version == handle.version():
             return set()
-        try:
-            before = DeltaTable(self.uri(name), version, self.storage_options)
-        except (DeltaError, OSError):
+        before = self.at(name, version)
+        if before is None:
             return None
         if column == TABLES[name].partition:
             return parts.partitions_that_differ(before, handle, column)
@@ -411,16 +417,20 @@ def conform(rows: pa.Table, spec: TableSpec) -> pa.Table:
         raise LakeError(f"table {spec.name}: {_first_line(problem)}", table=spec.name) from problem
 
 
-def dataset_of(handle: Handle) -> ds.Dataset:
-    """A pinned version as an Arrow dataset.
+def dataset_of(handle: Handle, files: Sequence[str] | None = None) -> ds.Dataset:
+    """A pinned version as an Arrow dataset; of some of its files (as `parts` names them) where they are given.
 
     A local table is read through Arrow's own file system: deltalake's default calls back into Python from Arrow's threads,
     and a process that ends while one of them still closes a file is aborted, work done and all (3 of 80 on a busy machine).
     """
     location = handle.table_uri
-    if "://" in location and not location.startswith("file://"):
-        return handle.to_pyarrow_dataset()
-    return handle.to_pyarrow_dataset(filesystem=file_system_of(handle))
+    is_local = "://" not in location or location.startswith("file://")
+    dataset = handle.to_pyarrow_dataset(filesystem=file_system_of(handle)) if is_local else handle.to_pyarrow_dataset()
+    if files is None:
+        return dataset
+    names = {PurePosixPath(unquote(file)).name for file in files}  # a data file's own name is unique in its table
+    kept = [fragment for fragment in dataset.get_fragments() if PurePosixPath(unquote(fragment.path)).name in names]
+    return ds.FileSystemDataset(kept, dataset.schema, dataset.format, dataset.filesystem)
 
 
 def _read(handle: DeltaTable, spec: TableSpec, columns: Sequence[str] | None, filter: ds.Expression | None) -> pa.Table:

@@ -25,6 +25,12 @@ def files_with(handle: Handle, column: str, values: Collection[str]) -> list[str
     return [uris[_name(row["path"])] for row in _told(handle, column) if _may_hold(row, column, asked)]
 
 
+def files_since(before: Handle, after: Handle) -> list[str]:
+    """Locations of the files of `after` that `before` did not have."""
+    uris = {_name(uri): uri for uri in after.file_uris()}
+    return [uris[PurePosixPath(path).name] for path in files_added(before, after)]
+
+
 def partitions_that_differ(before: Handle, after: Handle, column: str) -> set[str]:
     """Partitions of which a file was added or taken out between two versions."""
     old, new = ({row["path"]: row[f"partition.{column}"] for row in _told(handle, column)} for handle in (before, after))

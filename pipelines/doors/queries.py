@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.doors.lake import Handle, Lake, conform, dataset_of
-from pipelines.doors.parts import files_with
+from pipelines.doors.parts import files_since, files_with
 from pipelines.errors import LakeError
 from pipelines.schemas import TABLES, TableSpec
 
@@ -45,7 +45,15 @@ class Kept:
     values: frozenset[str]
 
 
-Only = Mapping[str, Kept]
+@dataclass(frozen=True)
+class Since:
+    """Rows of a table that a query is to see: those in files that were added after a version of it, whether written then or copied
+    beside one that was; all of them where that version cannot be read any more."""
+
+    version: int
+
+
+Only = Mapping[str, Kept | Since]
 """By table (`<stage>/<table>`)."""
 
 
@@ -181,13 +189,13 @@ class Queries:
         connection.execute("SET lock_configuration = true")
 
     def _register(
-        self, connection: duckdb.DuckDBPyConnection, name: str, handle: Handle | None, only: Kept | None = None
+        self, connection: duckdb.DuckDBPyConnection, name: str, handle: Handle | None, only: Kept | Since | None = None
     ) -> None:
         spec = TABLES[name]
         stage, table = name.split("/")
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {stage}")
         view = f"{stage}__{table}"
-        files = [] if handle is None else _plain_files(name, handle, only)
+        files = [] if handle is None else self._files(name, handle, only)
         if not files:
             connection.register(view, spec.schema.empty_table())
             connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT * FROM {view}")
@@ -205,9 +213,17 @@ class Queries:
             self._view(connection, spec, stage, table, f"read_parquet([{listed}], {options})", every, only)
         else:
             assert handle is not None
-            rows = dataset_of(handle)
+            rows = dataset_of(handle, files if isinstance(only, Since) else None)
             connection.register(view, rows)
             self._view(connection, spec, stage, table, view, frozenset(rows.schema.names), only)
+
+    def _files(self, name: str, handle: Handle, only: Kept | Since | None) -> list[str]:
+        every = _plain_files(name, handle)
+        if isinstance(only, Kept):
+            return files_with(handle, only.column, only.values)
+        if isinstance(only, Since) and (before := self.lake.at(name, only.version)) is not None:
+            return files_since(before, handle)
+        return every
 
     def _view(
         self,
@@ -217,13 +233,13 @@ class Queries:
         table: str,
         rows: str,
         held: frozenset[str],
-        only: Kept | None,
+        only: Kept | Since | None,
     ) -> None:
         """All columns of the schema: those that an older nightshift did not write yet are null."""
         lacking = [field for field in spec.schema if field.name not in held]
         added = "".join(f', CAST(NULL AS {_sql_type(connection, field)}) AS "{field.name}"' for field in lacking)
         kept = ""
-        if only is not None and only.column in held:
+        if isinstance(only, Kept) and only.column in held:
             connection.register(f"{stage}__{table}__kept", pa.table({"value": pa.array(sorted(only.values), pa.string())}))
             kept = f' WHERE "{only.column}" IN (SELECT value FROM {stage}__{table}__kept) OR "{only.column}" IS NULL'
         connection.execute(f"CREATE VIEW {stage}.{table} AS SELECT *{added} FROM {rows}{kept}")
@@ -249,11 +265,11 @@ def _sql_type(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> str:
     return found[1]
 
 
-def _plain_files(name: str, handle: Handle, only: Kept | None = None) -> list[str]:
+def _plain_files(name: str, handle: Handle) -> list[str]:
     protocol = handle.protocol()
     features = {*(protocol.reader_features or []), *(protocol.writer_features or [])} - _PLAIN_FEATURES
     if protocol.min_reader_version > 1 and features:
         raise LakeError(
             f"table {name} uses {', '.join(sorted(features))}, which reading its files alone would get wrong; switch it off"
         )
-    return handle.file_uris() if only is None else files_with(handle, only.column, only.values)
+    return handle.file_uris()
