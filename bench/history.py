@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.doors.lake import conform
+from pipelines.groups.night_windows import WATCHED, NightWindows, sorted_at
 from pipelines.schemas import (
     CHECKPOINTS,
     CONSUMED,
@@ -55,6 +56,7 @@ SELECT
     ['chatcmpl-' || md5('m' || i) || '+trn_' || md5('n' || i)] AS call_ids,
     CAST([] AS VARCHAR[]) AS copied_call_ids, CAST([] AS VARCHAR[]) AS copied_from,
     CAST('{day} 12:00:00+00' AS TIMESTAMPTZ) AS started_at, CAST('{day} 12:01:00+00' AS TIMESTAMPTZ) AS ended_at,
+    strftime(DATE '1970-01-01' + CAST(floor(date_diff('day', DATE '1970-01-01', CAST(day AS DATE)) / 7) * 7 AS INTEGER), '%Y-%m-%d') AS "window",
     i, i // {size} AS task
 FROM range({first}, {last}) AS numbers(i)
 ORDER BY trajectory_id
@@ -72,23 +74,22 @@ SELECT trajectory_id, bundle_key, day, format, started_at, ended_at, exact_token
     CAST([] AS VARCHAR[]) AS prefixes, '{}' AS facts, 'told' AS told_id
 FROM attempts""",
     VERDICTS.name: """
-SELECT trajectory_id, 'logged_outcome' AS verifier, $verifier AS verifier_hash, 0 AS times, outcome AS verifier_score, day AS night
+SELECT trajectory_id, 'logged_outcome' AS verifier, $verifier AS verifier_hash, 0 AS times, outcome AS verifier_score, "window", day AS night
 FROM attempts ORDER BY trajectory_id""",
     GROUPS.name: """
 SELECT 'grp_' || md5('g' || task) AS group_id, trajectory_id, task_key, context_key, policy_family, policy_version, content_id, outcome,
-    strftime(DATE '1970-01-01' + CAST(floor(date_diff('day', DATE '1970-01-01', CAST(day AS DATE)) / 7) * 7 AS INTEGER), '%Y-%m-%d') AS "window",
-    day, 'member' AS "role", 'full' AS seal_reason, day AS sealed_night
+    "window", day, 'member' AS "role", 'full' AS seal_reason, day AS sealed_night
 FROM attempts ORDER BY group_id, trajectory_id""",
     SPLITS.name: "SELECT DISTINCT task_key, 'train' AS split, 'drawn' AS source, day FROM attempts ORDER BY task_key",
     REWARDS.name: """
 SELECT trajectory_id, 'grp_' || md5('g' || task) AS group_id, $rubric AS rubric_hash, $settings || '.' || md5('i' || task) AS reward_key,
     'tests_first' AS rule, outcome AS reward, outcome AS verifier_score, outcome = 1000000 AS passed, NULL AS ruler_score, NULL AS reason,
-    1 AS "sequence", day AS night
+    1 AS "sequence", "window", day AS night
 FROM attempts ORDER BY group_id, trajectory_id""",
     CONSUMED.name: """
 SELECT 'grp_' || md5('g' || task) AS group_id, $rubric AS rubric_hash, 'bat_' || md5(day) AS batch_id, 'grpo' AS lane,
-    false AS again, day AS night, list_sort(flatten(list([record_ids[1], format || ':' || call_ids[1]]))) AS names
-FROM attempts WHERE task % 2 = 0 GROUP BY task, day ORDER BY group_id""",
+    false AS again, "window", day AS night, list_sort(flatten(list([record_ids[1], format || ':' || call_ids[1]]))) AS names
+FROM attempts WHERE task % 2 = 0 GROUP BY task, "window", day ORDER BY group_id""",
     CHECKPOINTS.name: """
 SELECT DISTINCT 'ckp_' || md5(day) AS checkpoint_id, 'agent' AS policy, CAST(replace(day, '-', '') AS BIGINT) AS version,
     'run_' || md5(day) AS run_id, ['bat_' || md5(day)] AS batches, 'grpo' AS lane, day AS night,
@@ -97,7 +98,7 @@ FROM attempts""",
     LANES.name: """
 SELECT trajectory_id, day AS night, 'grpo' AS eligible_for, 'exact_tokens' AS eligible_reason,
     CASE WHEN task % 2 = 0 THEN 'grpo' ELSE 'excluded' END AS lane, CASE WHEN task % 2 = 0 THEN 'trained' ELSE 'no_spread' END AS lane_reason,
-    'grp_' || md5('g' || task) AS group_id, NULL AS batch_id, NULL AS advantage
+    'grp_' || md5('g' || task) AS group_id, "window", NULL AS batch_id, NULL AS advantage
 FROM attempts""",
 }
 
@@ -119,6 +120,7 @@ def write(workspace: Workspace, num_trajectories: int, a_night: int, *, first_da
         "settings": settings_of(workspace).removesuffix("."),
         "verifier": load(workspace)[0].verifier_hash,
     }
+    day = ""
     for night in range(nights):
         day = (first_day + datetime.timedelta(days=night)).isoformat()
         attempts = attempts_of(day, night * a_night, (night + 1) * a_night)
@@ -129,7 +131,16 @@ def write(workspace: Workspace, num_trajectories: int, a_night: int, *, first_da
             used = {key: value for key, value in parameters.items() if f"${key}" in sql}
             workspace.lake.append(name, full(name, connection.sql(sql, params=used).to_arrow_table()))
     workspace.lake.append(DUPLICATES.name, DUPLICATES.schema.empty_table())
+    if nights:
+        mark_sorted(workspace, day)
     return nights
+
+
+def mark_sorted(workspace: Workspace, night: str) -> None:
+    """What the last night of the history would have committed with its lanes: how far it saw."""
+    seen = {name: workspace.lake.version(name) or 0 for name in WATCHED}
+    sequences = sorted_at(workspace, night, NightWindows(None, workspace.config.groups.window_days, seen))
+    workspace.lake.append_computed(LANES.name, lambda _: (LANES.schema.empty_table(), sequences))
 
 
 def full(name: str, rows: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.doors.queries import Only
 from pipelines.groups.near_tasks import clusters
 from pipelines.workspace import Workspace
 
@@ -65,14 +66,14 @@ class Contenders:
         ]
 
 
-def contenders(workspace: Workspace, parameters: Mapping[str, Any], eligible: pa.Table) -> Contenders:
-    """Who contends for a place in the batch of a lane; `parameters` as for sql/batches/candidates.sql."""
+def contenders(workspace: Workspace, parameters: Mapping[str, Any], eligible: pa.Table, only: Only) -> Contenders:
+    """Who contends for a place in the batch of a lane; `parameters` as for sql/batches/candidates.sql, `only`: of which windows."""
     cap = workspace.config.groups.cap_per_cluster
     if cap is None:
         return Contenders([], None)
     alone = {"eligible": eligible, "clusters": _CLUSTERS.empty_table()}
-    rows = workspace.queries.run("batches/contenders", parameters, tables=alone)
+    rows = workspace.queries.run("batches/contenders", parameters, tables=alone, only=only)
     if rows.num_rows <= cap:  # whatever is a near-copy of what, there is room for all
         return Contenders(rows.to_pylist(), cap)
     tables = {"eligible": eligible, "clusters": clusters(workspace, rows.column("task_key").to_pylist())}
-    return Contenders(workspace.queries.run("batches/contenders", parameters, tables=tables).to_pylist(), cap)
+    return Contenders(workspace.queries.run("batches/contenders", parameters, tables=tables, only=only).to_pylist(), cap)

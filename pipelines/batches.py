@@ -26,8 +26,10 @@ import pyarrow.parquet as pq
 from pipelines.batch_clusters import contenders
 from pipelines.batch_rows import SCHEMA, Member, RowRefusedError, sequences_of, table_of
 from pipelines.doors.lake import Snapshot
+from pipelines.doors.queries import Only
 from pipelines.errors import LakeConflictError
 from pipelines.groups import alone, eligibility, taken
+from pipelines.groups.night_windows import NightWindows, night_windows, sorted_at
 from pipelines.reports import Frozen
 from pipelines.rewards.score import settings_of, single_verdicts
 from pipelines.schemas import CLUSTERS, CONSUMED, LANES
@@ -49,6 +51,8 @@ class _Draft:
     rows: pa.Table
     generations: dict[str, int]
     """By group: how many batches had consumed it when this was drawn up."""
+    windows: dict[str, str]
+    """By group: its window."""
     names: dict[str, list[str]]
     """By group: what the answers of its members in the batch are known by, whatever trajectory holds them later (I14)."""
     shared_answers: dict[str, list[str]]
@@ -85,15 +89,16 @@ def freeze(workspace: Workspace, night: str, *, again: bool = False) -> Frozen:
     Killed anywhere and run again it gives the same batches; of two at once, one freezes and the other finds it done.
     """
     frozen: list[_Draft] = []
+    looked_at = night_windows(workspace, night)
     for _ in range(_MAX_TRIES):
         try:
-            for draft in _drafts(workspace, night, again=again):
+            for draft in _drafts(workspace, night, looked_at.only, again=again):
                 _write(workspace, night, draft)
                 if _consume(workspace, night, draft):
                     frozen.append(draft)
         except _OvertakenError:
             continue
-        return _report(workspace, night, frozen, _sort(workspace, night, rewrite=bool(frozen)))
+        return _report(workspace, night, frozen, _sort(workspace, night, looked_at, rewrite=bool(frozen)))
     raise LakeConflictError(f"night {night}: other freezers won {_MAX_TRIES} times in a row; run the same command again")
 
 
@@ -103,16 +108,17 @@ def _parameters(workspace: Workspace, night: str) -> dict[str, Any]:
         "rubric_hash": workspace.rubric()[1],
         "settings_key": settings_of(workspace),
         "min_spread": MIN_SPREAD,
+        "window_days": workspace.config.groups.window_days,
     }
 
 
-def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
+def _drafts(workspace: Workspace, night: str, only: Only, *, again: bool) -> list[_Draft]:
     if again and any(row["again"] and row["night"] == night for row in workspace.queries.run("batches/pending").to_pylist()):
         return []  # frozen again before, and not trained yet: asking twice is not asking for two
     drawn_at = workspace.lake.version(CONSUMED.name)
     tables = {
-        "eligible": eligibility(workspace, night),
-        "taken": taken(workspace, night),
+        "eligible": eligibility(workspace, night, only=only),
+        "taken": taken(workspace, night, only=only),
         "without": pa.table({"trajectory_id": pa.array([], pa.string())}),
     }
     drafts, spoken_for = list[_Draft](), set[str]()
@@ -120,14 +126,16 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
         parameters = {**_parameters(workspace, night), "lane": lane, "again": again}
         found: dict[str, list[dict[str, Any]]] = {}
         for group_id, rows in groupby(
-            workspace.queries.run("batches/candidates", parameters, tables=tables).to_pylist(), key=lambda row: row["group_id"]
+            workspace.queries.run("batches/candidates", parameters, tables=tables, only=only).to_pylist(),
+            key=lambda row: row["group_id"],
         ):
             apart = _apart(list(rows), spoken_for)
             if _members(apart):
                 found[group_id] = apart
         # what is frozen again was within the cap when it was frozen first
-        chosen = found.keys() if again else contenders(workspace, parameters, tables["eligible"]).taken(found)
+        chosen = found.keys() if again else contenders(workspace, parameters, tables["eligible"], only).taken(found)
         members, names, shared = list[Member](), dict[str, list[str]](), dict[str, list[str]]()
+        windows = dict[str, str]()
         for group_id in [group_id for group_id in found if group_id in chosen]:
             apart = _apart(found[group_id], spoken_for)
             if of_group := _members(apart):
@@ -137,6 +145,7 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
                 names[group_id] = sorted({name for row in trained for name in row["names"]})
                 if of_shared := sorted({name for row in trained for name in row["shared_answers"] or ()}):
                     shared[group_id] = of_shared
+                windows[group_id] = apart[0]["window"]
                 spoken_for.update(_names(trained))
         if members:
             from pipelines.doors.engine import base_identity
@@ -147,7 +156,7 @@ def _drafts(workspace: Workspace, night: str, *, again: bool) -> list[_Draft]:
             )
             generations = {member.group_id: member.generation for member in members}
             batch_id = root_of(table.column("row_hash").to_pylist())
-            drafts.append(_Draft(batch_id, lane, table, generations, names, shared, drawn_at, again))
+            drafts.append(_Draft(batch_id, lane, table, generations, windows, names, shared, drawn_at, again))
     return drafts
 
 
@@ -255,6 +264,7 @@ def _consume(workspace: Workspace, night: str, draft: _Draft) -> bool:
             "batch_id": [draft.batch_id] * len(group_ids),
             "lane": [draft.lane] * len(group_ids),
             "again": [draft.again] * len(group_ids),
+            "window": [draft.windows[group_id] for group_id in group_ids],
             "night": [night] * len(group_ids),
             "names": [draft.names[group_id] for group_id in group_ids],
             "shared_answers": [draft.shared_answers.get(group_id) for group_id in group_ids],
@@ -275,7 +285,7 @@ def _named(snapshot: Snapshot, draft: _Draft) -> bool:
     return False
 
 
-def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, Any]]:
+def _sort(workspace: Workspace, night: str, looked_at: NightWindows, *, rewrite: bool) -> list[dict[str, Any]]:
     """Write the night's lanes and count them; a night that has some and is past keeps them unless it froze something."""
     counts = workspace.queries.run("batches/lane_counts", {"night": night}).to_pylist()
     if counts and not rewrite and workspace.queries.run("batches/later_nights", {"night": night}).num_rows:
@@ -283,20 +293,22 @@ def _sort(workspace: Workspace, night: str, *, rewrite: bool) -> list[dict[str, 
     parameters = _parameters(workspace, night)
     crowded: list[dict[str, Any]] = []
 
+    only = looked_at.only
+
     def compute(snapshot: Snapshot) -> pa.Table:
         nonlocal crowded
-        eligible, trained = eligibility(workspace, night), _trained(workspace, night)
+        eligible, trained = eligibility(workspace, night, only=only), _trained(workspace, night)
         tables = {
             "eligible": eligible,
-            "taken": taken(workspace, night),
+            "taken": taken(workspace, night, only=only),
             "trained": trained,
-            "alone": alone(workspace, eligible),
-            "singles": single_verdicts(workspace, eligible),
+            "alone": alone(workspace, eligible, only=only),
+            "singles": single_verdicts(workspace, eligible, only=only),
         }
-        tables["refused"], tables["cluster_full"], crowded = _left_out(workspace, night, tables)
-        return workspace.queries.into(LANES.name, "batches/lanes", parameters, tables=tables)
+        tables["refused"], tables["cluster_full"], crowded = _left_out(workspace, night, tables, only)
+        return workspace.queries.into(LANES.name, "batches/lanes", parameters, tables=tables, only=only)
 
-    workspace.lake.replace_computed(LANES.name, [night], compute)
+    workspace.lake.replace_computed(LANES.name, [night], compute, sequences=sorted_at(workspace, night, looked_at))
     if crowded or workspace.lake.version(CLUSTERS.name) is not None:
         made = pa.Table.from_pylist(crowded, schema=CLUSTERS.schema)
         workspace.lake.replace_computed(CLUSTERS.name, [night], lambda _: made)
@@ -316,7 +328,9 @@ def _trained(workspace: Workspace, night: str) -> pa.Table:
     return pa.Table.from_pylist(list(found.values()), schema=schema)
 
 
-def _left_out(workspace: Workspace, night: str, given: Mapping[str, pa.Table]) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
+def _left_out(
+    workspace: Workspace, night: str, given: Mapping[str, pa.Table], only: Only
+) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
     """Members that would train but for something of stage 5's own, (trajectory_id) each, and the clusters that are full.
 
     Those whose tokens make no rows (I7); and those of groups that wait, since the night took enough of their cluster.
@@ -328,7 +342,7 @@ def _left_out(workspace: Workspace, night: str, given: Mapping[str, pa.Table]) -
     for lane in workspace.config.training.lanes:
         parameters = {**_parameters(workspace, night), "lane": lane}
         for again in (False, True):
-            rows = workspace.queries.run("batches/candidates", {**parameters, "again": again}, tables=tables)
+            rows = workspace.queries.run("batches/candidates", {**parameters, "again": again}, tables=tables, only=only)
             for row in rows.to_pylist():
                 try:
                     sequences_of(row["calls"], row["num_sampled_tokens"])
@@ -336,7 +350,7 @@ def _left_out(workspace: Workspace, night: str, given: Mapping[str, pa.Table]) -
                     refused.add(row["trajectory_id"])
             if again or not rows.num_rows:
                 continue
-            found, contending = _sound(rows), contenders(workspace, parameters, tables["eligible"])
+            found, contending = _sound(rows), contenders(workspace, parameters, tables["eligible"], only)
             full = found.keys() - contending.taken(found)
             crowded += contending.full(full, night, lane)
             waiting |= {member.trajectory_id for group_id in full for member in found[group_id]}

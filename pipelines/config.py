@@ -162,6 +162,11 @@ class GroupsConfig(_Section):
     cap_per_cluster: int | None = Field(default=8, ge=1)
     """At most so many groups of one task and its near-copies go into a night's batch; the others wait for later nights. So no
     single template floods a night. None: no cap."""
+    look_at: Literal["changed", "all"] = "changed"
+    """changed: a night reads the windows that are not over yet, and those in which something changed or waits. all: every window
+    of the lake, every night, which takes longer and gives the same groups; to be asked for where that is in doubt."""
+    wanted_days: int | None = Field(default=28, ge=1)
+    """`nightshift groups wanted` lists tasks that production asked in so many days before its newest attempt; None: in all time."""
     top_up: int = Field(default=0, ge=0)
     """Rollouts that a night makes, before anything else, of the tasks that the night before wanted (`nightshift groups wanted`), with
     the champion through the harness. 0: none. It is off until you say so: it costs tokens every night, and your harness runs

@@ -14,12 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.batch_rows import SCHEMA
+from pipelines.doors.queries import Only
 from pipelines.groups import violations
 from pipelines.groups.near_tasks import threshold_units
+from pipelines.groups.night_windows import NightWindows, night_windows
 from pipelines.schemas import CONSUMED
 from pipelines.workspace import Workspace
 from trainer.contract import ROWS_FILE, BatchManifest
 
+_ANY_NIGHT = "9999-12-31"
+"""What no night has sorted yet."""
 MAX_EXAMPLES = 20
 """Ids that a finding names; the count says how many there are."""
 
@@ -48,9 +52,13 @@ def every_record_in_one_place(workspace: Workspace) -> Finding:
     return Finding("I1", workspace.lake.num_rows("landing/records"), len(broken), broken[:MAX_EXAMPLES])
 
 
-def one_task_one_context(workspace: Workspace) -> Finding:
-    """I4: a group holds one task under one context and one policy family within the lag; a trajectory is a member once."""
-    broken = [f"{row['group_id']}: {row['violation']}" for row in violations(workspace).to_pylist()]
+def one_task_one_context(workspace: Workspace, *, pending: bool = False) -> Finding:
+    """I4: a group holds one task under one context and one policy family within the lag; a trajectory is a member once.
+
+    `pending`: only the windows that a night looks at now.
+    """
+    only = night_windows(workspace, _ANY_NIGHT).only if pending else None
+    broken = [f"{row['group_id']}: {row['violation']}" for row in violations(workspace, only=only).to_pylist()]
     return Finding("I4", workspace.lake.num_rows("groups/groups"), len(broken), broken[:MAX_EXAMPLES])
 
 
@@ -68,7 +76,10 @@ def near_held_out_stays_out(workspace: Workspace, *, pending: bool = False) -> F
     """I8: no near-copy of a held-out or audit task is in a batch; `found_late` counts those that trained before it was known."""
     rows = batch_rows(workspace, _batches(workspace, pending))
     parameters = {"near_threshold": threshold_units(workspace.config.groups)}
-    near = workspace.queries.run("invariants/near_held_out_stays_out", parameters, tables={"batch_rows": rows}).to_pylist()
+    only = _only(workspace, pending)
+    near = workspace.queries.run(
+        "invariants/near_held_out_stays_out", parameters, tables={"batch_rows": rows}, only=only
+    ).to_pylist()
     broken = [row["trajectory_id"] for row in near if row["broken"]]
     late = {"found_late": len(near) - len(broken)}
     return Finding("I8", rows.num_rows, len(broken), broken[:MAX_EXAMPLES], late)
@@ -93,15 +104,9 @@ ALL = (
 )
 
 
-OF_BATCHES = frozenset(
-    ask.__name__ for ask in (only_sampled_tokens_train, held_out_stays_out, near_held_out_stays_out, trained_once)
-)
-"""Questions that can be asked of pending batches alone."""
-
-
 def ask_tonight(workspace: Workspace, ask: Callable[..., Finding]) -> Finding:
     """One of ALL as a night asks it."""
-    return ask(workspace, pending=True) if ask.__name__ in OF_BATCHES else ask(workspace)
+    return ask(workspace) if ask is every_record_in_one_place else ask(workspace, pending=True)
 
 
 def batch_rows(workspace: Workspace, batch_ids: Sequence[str]) -> pa.Table:
@@ -126,9 +131,21 @@ def _rows_of(folder: Path, batch_id: str) -> pa.Table:
     return rows.append_column("batch_id", pa.array([batch_id] * rows.num_rows, pa.string()))
 
 
+def _only(workspace: Workspace, pending: bool) -> Only:
+    """The attempts and groups of the windows whose groups the pending batches consumed."""
+    if not pending:
+        return {}
+    windows: list[str | None] = workspace.queries.run("batches/pending_windows").column("window").to_pylist()
+    if None in windows:  # of an older nightshift, which kept no windows
+        return {}
+    looked_at = NightWindows(frozenset(filter(None, windows)), workspace.config.groups.window_days)
+    return {name: kept for name, kept in looked_at.only.items() if name != CONSUMED.name}
+
+
 def _ask_of_batches(workspace: Workspace, invariant: str, query: str, pending: bool) -> Finding:
     batch_ids = _batches(workspace, pending)
     rows = batch_rows(workspace, batch_ids)
     tables = {"batch_rows": rows, "asked": pa.table({"batch_id": pa.array(batch_ids, pa.string())})}
-    broken = workspace.queries.run(f"invariants/{query}", tables=tables).column("broken").to_pylist()
+    only = _only(workspace, pending)
+    broken = workspace.queries.run(f"invariants/{query}", tables=tables, only=only).column("broken").to_pylist()
     return Finding(invariant, rows.num_rows, len(broken), broken[:MAX_EXAMPLES])

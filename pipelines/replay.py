@@ -282,7 +282,7 @@ def _learned_from(workspace: Workspace, batch_ids: Sequence[str]) -> list[dict[s
 
 
 def _enter(workspace: Workspace, stale: Sequence[dict[str, Any]]) -> None:
-    rows = [{"group_id": row["group_id"], "reason": row["reason"]} for row in stale if not row["known"]]
+    rows = [{name: row[name] for name in STALE.schema.names} for row in stale if not row["known"]]
     if rows:
         workspace.lake.append_missing(STALE.name, pa.Table.from_pylist(rows, schema=STALE.schema))
 

@@ -244,6 +244,7 @@ STALE = TableSpec(
     _schema(
         group_id=pa.string(),  # a sealed group whose ground is gone: it is scored and trained no more
         reason=pa.string(),  # one of reasons.STALE_REASONS; its members may form another group, unless a batch consumed it
+        trajectory_ids=_STRINGS,  # its members, sorted; null in rows from before they were kept
     ),
     key=("group_id",),
     statistics=("group_id",),
@@ -333,10 +334,11 @@ VERDICTS = TableSpec(
         times=pa.int32(),  # how often a group of the attempt had become stale: what was verified then may read otherwise now; null in rows from before it was counted: 0
         verifier_score=pa.int64(),  # 1e-6; null where the verifier failed
         reason=pa.string(),  # null, or why there is no score
+        window=pa.string(),  # of the trajectory; null in rows from before it was kept, as in the tables below
         night=pa.string(),
     ),
-    key=("trajectory_id", "verifier", "verifier_hash", "times"),
-    statistics=("trajectory_id", "night"),
+    key=("trajectory_id", "verifier", "verifier_hash", "times", "window"),
+    statistics=("trajectory_id", "window", "night"),
 )
 
 REWARDS = TableSpec(
@@ -353,11 +355,12 @@ REWARDS = TableSpec(
         ruler_score=pa.int64(),  # null where not judged
         reason=pa.string(),  # null, or one of reasons.REWARD_REASONS
         calibration_id=pa.string(),  # null: this judge and rubric were never calibrated
-        sequence=pa.int64(),  # commit order: of the rows with the rubric and settings in force, the newest counts
+        sequence=pa.int64(),  # commit order among the rows of a window: of those with the rubric and settings in force, the newest counts
+        window=pa.string(),  # of the group
         night=pa.string(),
     ),
     key=("trajectory_id", "group_id", "rubric_hash", "reward_key"),
-    statistics=("trajectory_id", "group_id", "rubric_hash", "night"),
+    statistics=("trajectory_id", "group_id", "rubric_hash", "window", "night"),
 )
 
 LANES = TableSpec(
@@ -370,6 +373,7 @@ LANES = TableSpec(
         lane=pa.string(),  # stage 5, once rewards are known
         lane_reason=pa.string(),  # one of reasons.LANE_REASONS, or eligible_reason where provenance alone decides
         group_id=pa.string(),  # null where it is in no sealed group
+        window=pa.string(),  # of the trajectory
         batch_id=pa.string(),  # null where it is in no batch
         advantage=pa.float64(),  # null where the group has none
     ),
@@ -402,12 +406,13 @@ CONSUMED = TableSpec(
         batch_id=pa.string(),
         lane=pa.string(),
         again=pa.bool_(),  # frozen with --again from groups that were consumed before
+        window=pa.string(),  # of the group
         night=pa.string(),
         names=_STRINGS,  # of the answers that trained: record ids, and claims `<format>:<call_ids>`; null in rows from before they were kept
         shared_answers=_STRINGS,  # and of those whose records several attempts share; null where there are none
     ),
     key=("group_id", "rubric_hash", "batch_id"),
-    statistics=("group_id", "batch_id", "night"),
+    statistics=("group_id", "batch_id", "window", "night"),
 )
 
 CHECKPOINTS = TableSpec(

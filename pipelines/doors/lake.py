@@ -135,6 +135,11 @@ class Lake:
         handle = self.handle(name)
         return {} if handle is None else sequences_of(handle)
 
+    def partitions(self, name: str) -> set[str]:
+        """Values of the partition column that the newest version has files of."""
+        handle, column = self.handle(name), TABLES[name].partition
+        return set() if handle is None or column is None else parts.partitions(handle, column)
+
     def at(self, name: str, version: int) -> DeltaTable | None:
         """An earlier version of a table; None where it cannot be read any more."""
         try:
@@ -193,12 +198,12 @@ class Lake:
         """Append rows whose key is known not to be there yet (serialised like `append_computed`)."""
         return self.append_computed(name, lambda _: rows)
 
-    def append_missing(self, name: str, rows: pa.Table) -> Commit:
-        """Append those rows whose key (TableSpec.key) the table does not hold yet."""
+    def append_missing(self, name: str, rows: pa.Table, *, among: ds.Expression | None = None) -> Commit:
+        """Append those rows whose key (TableSpec.key) the table does not hold yet; `among`: where in the table they could be."""
         key = list(TABLES[name].key)
 
         def compute(snapshot: Snapshot) -> pa.Table:
-            held = snapshot.read(columns=key)
+            held = snapshot.read(columns=key, filter=among)
             if held.num_rows == 0:
                 return rows
             # keys alone are joined: Arrow refuses to carry list columns through a join

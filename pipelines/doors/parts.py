@@ -31,6 +31,11 @@ def files_since(before: Handle, after: Handle) -> list[str]:
     return [uris[PurePosixPath(path).name] for path in files_added(before, after)]
 
 
+def partitions(handle: Handle, column: str) -> set[str]:
+    """Partitions that hold a file."""
+    return {row[f"partition.{column}"] for row in _told(handle, column)}
+
+
 def partitions_that_differ(before: Handle, after: Handle, column: str) -> set[str]:
     """Partitions of which a file was added or taken out between two versions."""
     old, new = ({row["path"]: row[f"partition.{column}"] for row in _told(handle, column)} for handle in (before, after))

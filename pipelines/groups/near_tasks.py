@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 
 from pipelines.config import GroupsConfig
 from pipelines.doors.lake import Snapshot, dataset_of
+from pipelines.doors.queries import Only
 from pipelines.groups.near import Index, components, near_pairs
 from pipelines.schemas import NEAR, REQUESTS
 from pipelines.signatures import Making, read
@@ -45,15 +46,15 @@ def threshold_units(groups: GroupsConfig) -> int:
     return OUT_OF_REACH if groups.near_threshold is None else round(groups.near_threshold * REWARD_UNIT)
 
 
-def enter(workspace: Workspace, night: str, *, first_day: str | None = None) -> Entered:
-    """Compare the requests that were not yet; `first_day` (YYYY-MM-DD): only of attempts from that day on, None: of all.
+def enter(workspace: Workspace, night: str, *, only: Only | None = None) -> Entered:
+    """Compare the requests that were not yet; `only`: of which windows (NightWindows.only), None: of all.
 
     Killed anywhere and run again it finds the same: requests count as compared once what was found of them is written.
     """
     if workspace.config.groups.near_threshold is None:
         return Entered()
     units = threshold_units(workspace.config.groups)
-    fresh = workspace.queries.run("groups/fresh_requests", {"near_threshold": units, "first_day": first_day})
+    fresh = workspace.queries.run("groups/fresh_requests", {"near_threshold": units}, only=only)
     _, places = read(fresh.column("request_signature"), Making.of(workspace.config.groups))
     left, fresh = fresh.num_rows - len(places), fresh.take(pa.array(places))
     if not fresh.num_rows:

@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import chain
-from pipelines.doors.lake import Handle, Snapshot
+from pipelines.doors.lake import Handle, Snapshot, conform
+from pipelines.doors.queries import Only
 from pipelines.groups.eligibility import eligibility
 from pipelines.groups.near_tasks import clusters, near_counts
+from pipelines.groups.night_windows import night_windows, recently_asked, sealed_at
 from pipelines.groups.splits import assign_and_compare
 from pipelines.groups.taken import taken
 from pipelines.reports import Overview, Sealed, WantedTasks
@@ -40,28 +42,28 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     can teach something now (sql/groups/cuts.sql), which a night does before it scores them. Groups that were sealed on what is no longer so become
     stale first: one log that was written anew in place must not stop every night.
     """
+    looked_at = night_windows(workspace, night)
+    only = looked_at.only
     splits, entered = assign_and_compare(workspace, night)
-    num_stale = _enter_stale(workspace)
+    num_stale = _enter_stale(workspace, only)
     num_groups, rows, spent = 0, GROUPS.schema.empty_table(), pa.table({})
-    parameters = {"night": night, "strict": workspace.config.groups.context == "strict", "pass_at": _pass_at(workspace)}
 
-    def compute(snapshot: Snapshot) -> pa.Table | None:
+    def compute(snapshot: Snapshot) -> tuple[pa.Table, dict[str, int]]:
         nonlocal num_groups, rows, spent
         rows = GROUPS.schema.empty_table()
         pinned = {GROUPS.name: snapshot.handle, **_pinned(workspace, TRAJECTORIES.name)}
-        spent = taken(workspace, night, pinned=pinned)
-        cuts = _cuts(workspace, night, spent, judged=judged, pinned=pinned)
+        spent = taken(workspace, night, pinned=pinned, only=only)
+        cuts = _cuts(workspace, night, spent, judged=judged, pinned=pinned, only=only)
         num_groups = cuts.num_rows
-        if not num_groups:
-            return None
-        rows = workspace.queries.into(GROUPS.name, "groups/members", parameters, tables={"cuts": cuts}, pinned=pinned)
-        return rows
+        if num_groups:
+            rows = _members(workspace, night, cuts, pinned, only)
+        return rows, sealed_at(night, looked_at) if judged else {}
 
     commit = workspace.lake.append_computed(GROUPS.name, compute)
     in_force = {"task_rules": rules_of(workspace).fingerprint}
     named_otherwise = workspace.queries.run("groups/named_otherwise", in_force).column("num_trajectories")[0].as_py()
     masked = {"masked": workspace.config.groups.truncated == "masked"}
-    waiting = workspace.queries.run("groups/waiting", masked, tables={"taken": spent}).column("num_waiting")[0].as_py()
+    waiting = workspace.queries.run("groups/waiting", masked, tables={"taken": spent}, only=only).column("num_waiting")[0].as_py()
     roles = _counts(rows, "role")
     return Sealed(
         groups=num_groups,
@@ -78,16 +80,28 @@ def seal(workspace: Workspace, night: str, *, judged: bool) -> Sealed:
     )
 
 
-def _enter_stale(workspace: Workspace) -> int:
+def _members(workspace: Workspace, night: str, cuts: pa.Table, pinned: dict[str, Handle], only: Only) -> pa.Table:
+    """Rows of groups/groups for the cuts: members, and the anchors of those that hold top-ups."""
+    found = workspace.queries.run("groups/members", {"night": night}, tables={"cuts": cuts}, pinned=pinned, only=only)
+    rows = conform(found, GROUPS)
+    if "top_up" not in found.column("purpose").unique().to_pylist():
+        return rows
+    parameters = {"night": night, "strict": workspace.config.groups.context == "strict", "pass_at": _pass_at(workspace)}
+    anchors = workspace.queries.into(GROUPS.name, "groups/anchors", parameters, tables={"members": found}, pinned=pinned)
+    return pa.concat_tables([rows, anchors])
+
+
+def _enter_stale(workspace: Workspace, only: Only) -> int:
     """Enter sealed groups whose members are gone, or are under another task or context now, in groups/stale; how many."""
-    strict = workspace.config.groups.context == "strict"
-    moved = workspace.queries.run("groups/moved", {"strict": strict})
+    groups = workspace.config.groups
+    parameters = {"strict": groups.context == "strict", "window_days": groups.window_days}
+    moved = workspace.queries.run("groups/moved", parameters, only=only)
     return workspace.lake.append_missing(STALE.name, moved.cast(STALE.schema)).num_rows if moved.num_rows else 0
 
 
 def overview(workspace: Workspace) -> Overview:
     """What the log is worth now: sealed groups and those that a night would seal, by logged outcome; lanes and reasons."""
-    cuts = _cuts(workspace, _WHEN_ALL_IS_OVER, taken(workspace, _WHEN_ALL_IS_OVER), judged=True, pinned={})
+    cuts = _cuts(workspace, _WHEN_ALL_IS_OVER, taken(workspace, _WHEN_ALL_IS_OVER), judged=True, pinned={}, only={})
     counts = workspace.queries.run("groups/overview", {"pass_at": _pass_at(workspace)}, tables={"cuts": cuts}).to_pylist()[0]
     lanes = eligibility(workspace)
     return Overview(**counts, eligible_for=_counts(lanes, "eligible_for"), reasons=_counts(lanes, "eligible_reason"))
@@ -107,14 +121,15 @@ def want(workspace: Workspace, night: str) -> WantedTasks:
         "window_days": groups.window_days,
         "max_policy_lag": groups.max_policy_lag,
     }
-    eligible = eligibility(workspace, night)
+    only = recently_asked(workspace).only
+    eligible = eligibility(workspace, night, only=only)
     trained_on = eligible.filter(pc.field("split") == "train").column("task_key").unique().to_pylist()
     tables = {"eligible": eligible, "depths": depths(workspace), "clusters": clusters(workspace, trained_on)}
     rows = WANTED.schema.empty_table()
 
     def compute(snapshot: Snapshot) -> pa.Table:
         nonlocal rows
-        rows = workspace.queries.into(WANTED.name, "groups/wanted", parameters, tables=tables)
+        rows = workspace.queries.into(WANTED.name, "groups/wanted", parameters, tables=tables, only=only)
         return rows
 
     commit = workspace.lake.replace_computed(WANTED.name, [night], compute)
@@ -131,11 +146,11 @@ def wanted_tasks(workspace: Workspace) -> list[dict[str, Any]]:
     return workspace.queries.run("groups/wanted_tasks").to_pylist()
 
 
-def violations(workspace: Workspace) -> pa.Table:
+def violations(workspace: Workspace, *, only: Only | None = None) -> pa.Table:
     """Breaches of I4 and of sealing: (group_id, violation), empty where all is well. For the asset check and doctor."""
     groups = workspace.config.groups
     parameters = {"strict": groups.context == "strict", "max_policy_lag": groups.max_policy_lag}
-    return workspace.queries.run("groups/violations", parameters, tables={"depths": depths(workspace)})
+    return workspace.queries.run("groups/violations", parameters, tables={"depths": depths(workspace)}, only=only)
 
 
 def depths(workspace: Workspace) -> pa.Table:
@@ -150,7 +165,7 @@ def depths(workspace: Workspace) -> pa.Table:
     )
 
 
-def _cuts(workspace: Workspace, night: str, spent: pa.Table, *, judged: bool, pinned: dict[str, Handle]) -> pa.Table:
+def _cuts(workspace: Workspace, night: str, spent: pa.Table, *, judged: bool, pinned: dict[str, Handle], only: Only) -> pa.Table:
     """Groups that can be sealed: one row each, with group_id and its sorted trajectory_ids."""
     groups, rewards = workspace.config.groups, workspace.config.rewards
     kinds = set() if rewards.rule == "judge_only" else {verifier.kind for verifier in rewards.verifiers}
@@ -167,7 +182,7 @@ def _cuts(workspace: Workspace, night: str, spent: pa.Table, *, judged: bool, pi
         "night": night,
     }
     tables = {"depths": depths(workspace), "taken": spent}
-    cuts = workspace.queries.run("groups/cuts", parameters, tables=tables, pinned=pinned)
+    cuts = workspace.queries.run("groups/cuts", parameters, tables=tables, pinned=pinned, only=only)
     # ids are keyed hashes, which SQL cannot make
     stale = set(workspace.lake.read(STALE.name, ["group_id"]).column("group_id").to_pylist())
     ids = []

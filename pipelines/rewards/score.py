@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from pipelines import progress
 from pipelines.doors.judge import Ask
 from pipelines.doors.lake import Snapshot
+from pipelines.doors.queries import Kept, Only
 from pipelines.groups import eligibility
+from pipelines.groups.night_windows import night_windows
 from pipelines.ids import plain_hash
 from pipelines.reports import Scored
 from pipelines.rewards.combine import Attempt, combine
 from pipelines.rewards.judge import Judged, judge_groups
 from pipelines.rewards.verifiers import Verifier, load, pass_mark
-from pipelines.schemas import JUDGEMENTS, REWARDS, VERDICTS
+from pipelines.schemas import JUDGEMENTS, REWARDS, TRAJECTORIES, VERDICTS
 from pipelines.workspace import Workspace
 from trainer.contract import MIN_SPREAD, REWARD_UNIT
 
@@ -51,23 +54,24 @@ def score(
     verifiers = load(workspace)
     settings_key = settings_of(workspace, verifiers)
     parameters = {"rubric_hash": rubric_hash, "settings_key": settings_key, "sealed_night": day}
-    awaiting = workspace.queries.run("rewards/awaiting", parameters)
+    # a backfill of one day is about its groups, wherever they lie
+    only = {} if day is not None else night_windows(workspace, night).only
+    awaiting = workspace.queries.run("rewards/awaiting", parameters, only=_with_anchors(workspace, only))
     checks = _checks(verifiers)
-    # a backfill of one day is about its groups
-    singles = awaiting.schema.empty_table() if day is not None else _singles(workspace, eligibility(workspace, night))
-    num_verdicts, num_failures = _verify(workspace, night, verifiers, pa.concat_tables([awaiting, singles]), checks)
-    scored = workspace.queries.run("rewards/combined", tables={"awaiting": awaiting, "checks": checks})
+    alone = pa.table({}) if day is not None else _singles(workspace, eligibility(workspace, night, only=only))
+    asked = pa.concat_tables([awaiting, alone]) if alone.num_rows else awaiting
+    tables = {"checks": checks, "fallen": workspace.queries.run("rewards/fallen", only=only)}
+    num_verdicts, num_failures = _verify(workspace, night, verifiers, {"awaiting": asked, **tables}, only)
+    scored = workspace.queries.run("rewards/combined", tables={"awaiting": awaiting, **tables}, only=only)
     judged = judge_groups(workspace, night, rubric=text, rubric_hash=rubric_hash, awaiting=awaiting, scored=scored, door=door)
     rows = _rewards(workspace, night, rubric_hash, settings_key, scored, judged)
     added = REWARDS.schema.empty_table()
 
     def compute(snapshot: Snapshot) -> pa.Table:
         nonlocal added
-        held = snapshot.read(columns=[*REWARDS.key, "sequence"])
-        last = max(held.column("sequence").to_pylist(), default=0)
-        missing = rows.join(held.select(list(REWARDS.key)), keys=list(REWARDS.key), join_type="left anti")
-        numbers = pa.array([last + 1] * missing.num_rows, pa.int64())
-        added = missing.set_column(missing.schema.get_field_index("sequence"), "sequence", numbers)
+        pinned = {REWARDS.name: snapshot.handle}
+        of_windows = {REWARDS.name: Kept("window", frozenset(rows.column("window").unique().to_pylist()))}
+        added = workspace.queries.into(REWARDS.name, "rewards/missing", tables={"made": rows}, pinned=pinned, only=of_windows)
         return added
 
     workspace.lake.append_computed(REWARDS.name, compute)
@@ -101,15 +105,28 @@ def summary(workspace: Workspace, rewards: pa.Table) -> dict[str, Any]:
     return workspace.queries.run("rewards/summary", {"min_spread": MIN_SPREAD}, tables={"rows_added": rewards}).to_pylist()[0]
 
 
-def single_verdicts(workspace: Workspace, eligible: pa.Table) -> pa.Table:
+def single_verdicts(workspace: Workspace, eligible: pa.Table, *, only: Only | None = None) -> pa.Table:
     """(trajectory_id, passed) of attempts in no group that a verdict alone sends to the lane `sft`; passed is null without one.
 
-    `eligible`: rows of groups.eligibility.
+    `eligible`: rows of groups.eligibility; `only`: the windows that they are of (NightWindows.only), None: all.
     """
-    tables = {"awaiting": _singles(workspace, eligible), "checks": _checks(load(workspace))}
-    scored = workspace.queries.run("rewards/combined", tables=tables)
+    tables = {
+        "awaiting": _singles(workspace, eligible),
+        "checks": _checks(load(workspace)),
+        "fallen": workspace.queries.run("rewards/fallen", only=only),
+    }
+    scored = workspace.queries.run("rewards/combined", tables=tables, only=only)
     passed = pc.greater_equal(scored.column("verifier_score"), pass_mark(workspace))  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
     return pa.table({"trajectory_id": scored.column("trajectory_id"), "passed": passed})
+
+
+def _with_anchors(workspace: Workspace, only: Only) -> Only:
+    """The same windows, and of the days of their groups' anchors the attempts too: an anchor was logged at any time."""
+    kept = only.get(TRAJECTORIES.name)
+    if not isinstance(kept, Kept):
+        return only
+    days = workspace.queries.run("groups/anchor_days", only=only).column("day").to_pylist()
+    return {**only, TRAJECTORIES.name: Kept(kept.column, kept.values | set(days))}
 
 
 def _singles(workspace: Workspace, eligible: pa.Table) -> pa.Table:
@@ -129,11 +146,12 @@ def _checks(verifiers: Sequence[Verifier]) -> pa.Table:
 
 
 def _verify(
-    workspace: Workspace, night: str, verifiers: Sequence[Verifier], awaiting: pa.Table, checks: pa.Table
+    workspace: Workspace, night: str, verifiers: Sequence[Verifier], tables: Mapping[str, pa.Table], only: Only
 ) -> tuple[int, int]:
     """Ask every verifier about the attempts that it has not answered; returns numbers of verdicts and of failures."""
     by_name = {verifier.name: verifier for verifier in verifiers}
-    open_rows = workspace.queries.run("rewards/unverified", tables={"awaiting": awaiting, "checks": checks})
+    parameters = {"window_days": workspace.config.groups.window_days}
+    open_rows = workspace.queries.run("rewards/unverified", parameters, tables=tables, only=only)
     num_failures = 0
     with progress.bar("verifying attempts", open_rows.num_rows) as advance:
         for batch in open_rows.to_batches(max_chunksize=_STEP):
@@ -150,12 +168,19 @@ def _verify(
                         "times": row["times"],
                         "verifier_score": verdict.score,
                         "reason": verdict.reason,
+                        "window": row["window"],
                         "night": night,
                     }
                 )
-            workspace.lake.append_missing(VERDICTS.name, pa.Table.from_pylist(rows, schema=VERDICTS.schema))
+            _keep(workspace, pa.Table.from_pylist(rows, schema=VERDICTS.schema))
             advance(len(rows))
     return open_rows.num_rows, num_failures
+
+
+def _keep(workspace: Workspace, verdicts: pa.Table) -> None:
+    """Append verdicts that another run has not given meanwhile, looking at their windows alone."""
+    of_windows = ds.field("window").isin(verdicts.column("window").unique().to_pylist())
+    workspace.lake.append_missing(VERDICTS.name, verdicts, among=of_windows)
 
 
 def _rewards(workspace: Workspace, night: str, rubric_hash: str, settings_key: str, scored: pa.Table, judged: Judged) -> pa.Table:
@@ -164,6 +189,7 @@ def _rewards(workspace: Workspace, night: str, rubric_hash: str, settings_key: s
     rows: list[dict[str, Any]] = []
     for group_id, members in groupby(scored.to_pylist(), key=lambda row: row["group_id"]):
         ruler_scores = judged.scores.get(group_id, {})
+        attempt_of = {row["trajectory_id"]: row for row in members}
         attempts = [
             Attempt(
                 row["trajectory_id"],
@@ -172,7 +198,7 @@ def _rewards(workspace: Workspace, night: str, rubric_hash: str, settings_key: s
                 verifier_failed=row["verifier_failed"],
                 fault=row["fault"],
             )
-            for row in members
+            for row in attempt_of.values()
         ]
         combined = combine(
             attempts,
@@ -201,6 +227,7 @@ def _rewards(workspace: Workspace, night: str, rubric_hash: str, settings_key: s
                     "reason": reward.reason,
                     "calibration_id": None,
                     "sequence": 0,
+                    "window": attempt_of[attempt.trajectory_id]["window"],
                     "night": night,
                 }
             )

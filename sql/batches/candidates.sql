@@ -33,6 +33,7 @@ usable AS (
     SELECT
         members.group_id,
         members.trajectory_id,
+        members."window",
         in_force.reward,
         coalesce(consumed.num_batches, 0) AS num_batches,
         max(in_force.reward) OVER by_group - min(in_force.reward) OVER by_group AS spread
@@ -56,6 +57,7 @@ usable AS (
 SELECT
     usable.group_id,
     usable.trajectory_id,
+    usable."window",
     usable.reward,
     usable.num_batches,
     attempts.policy_version,

@@ -2,7 +2,7 @@
 -- Provenance decides before rewards do; then the word is stage 3's own (reasons.ELIGIBLE_REASONS).
 -- Handed in: eligible, trained, refused, cluster_full (trajectory_id each), alone (trajectory_id, reason) and singles
 -- (trajectory_id, passed) of those in no group, taken (trajectory_id, group_id): what trained under another group counts as consumed.
--- Parameters: $night, $rubric_hash, $settings_key, $min_spread.
+-- Parameters: $night, $rubric_hash, $settings_key, $min_spread, $window_days.
 WITH in_force AS (
     SELECT
         trajectory_id,
@@ -49,6 +49,11 @@ attempts AS (
         eligible.trajectory_id,
         eligible.eligible_for,
         eligible.eligible_reason,
+        strftime(
+            DATE '1970-01-01'
+            + CAST(floor(date_diff('day', DATE '1970-01-01', CAST(eligible.day AS DATE)) / $window_days) * $window_days AS INTEGER),
+            '%Y-%m-%d'
+        ) AS "window",
         members.group_id,
         in_force.reward,
         coalesce(in_force.passed, singles.passed) AS passed,
@@ -140,6 +145,7 @@ SELECT
     END AS lane,
     lane_reason,
     group_id,
+    "window",
     batch_id,
     advantage
 FROM reasoned

@@ -22,20 +22,21 @@ WITH placed AS (
     FROM eligible
 ),
 
--- attempts that could be siblings: per task, per context of it, per policy under that context, per run of that policy
+-- attempts that could be siblings in a window: per task, per context of it, per policy under that context, per run of that policy
 siblings AS (
     SELECT
+        "window",
         task_key,
         context_key,
         policy_family,
         run_key,
         count(*) AS num_in_run,
-        sum(count(*)) OVER (PARTITION BY task_key, context_key, policy_family) AS num_attempts,
-        sum(count(*)) OVER (PARTITION BY task_key, context_key) AS num_in_context,
-        sum(count(*)) OVER (PARTITION BY task_key) AS num_of_task
+        sum(count(*)) OVER (PARTITION BY "window", task_key, context_key, policy_family) AS num_attempts,
+        sum(count(*)) OVER (PARTITION BY "window", task_key, context_key) AS num_in_context,
+        sum(count(*)) OVER (PARTITION BY "window", task_key) AS num_of_task
     FROM placed
     WHERE no_sibling IS NULL
-    GROUP BY task_key, context_key, policy_family, run_key
+    GROUP BY "window", task_key, context_key, policy_family, run_key
 ),
 
 -- what was sealed: a sibling that comes now is late
@@ -64,7 +65,7 @@ SELECT
 FROM placed AS p
 LEFT JOIN siblings AS n
     ON n.task_key = p.task_key AND n.context_key = p.context_key AND n.policy_family = p.policy_family
-    AND n.run_key = p.run_key
+    AND n.run_key = p.run_key AND n."window" = p."window"
 LEFT JOIN sealed AS c
     ON c.task_key = p.task_key AND c.context = p.context AND c.policy_family = p.policy_family AND c.run_key = p.run_key
     AND c."window" = p."window"

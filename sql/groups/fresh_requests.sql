@@ -1,11 +1,10 @@
 -- Requests of tasks with a split that were not compared with the tasks of other splits yet, or down to a higher similarity only.
--- $first_day null: of all days, else of the attempts from it on. Parameters: $near_threshold (1e-6), $first_day.
+-- Parameter: $near_threshold (1e-6).
 SELECT DISTINCT t.task_key, s.split, t.request_signature
 FROM trajectories.trajectories AS t
 INNER JOIN groups.splits AS s ON s.task_key = t.task_key
 WHERE
     t.request_signature IS NOT NULL
-    AND ($first_day IS NULL OR t.day >= $first_day)
     AND NOT EXISTS (
         SELECT 1
         FROM groups.requests AS r

@@ -1,7 +1,5 @@
 -- Tasks that were logged and have no split yet. Where some of their attempts were at tasks of another key before rules or a
--- parser changed, `inherited` is the strictest split of those (audit, then held_out, then train), else null. While
--- there are attempts that were named under other rules than those in force ($task_rules), no task gets a split: nobody knows
--- yet which of them are attempts at tasks that are held out.
+-- parser changed, `inherited` is the strictest split of those (audit, then held_out, then train), else null.
 WITH former AS (
     SELECT
         t.task_key,
@@ -16,7 +14,5 @@ SELECT DISTINCT
     CASE f.strictest WHEN 2 THEN 'audit' WHEN 1 THEN 'held_out' WHEN 0 THEN 'train' END AS inherited
 FROM trajectories.trajectories AS t
 LEFT JOIN former AS f ON f.task_key = t.task_key
-WHERE
-    NOT EXISTS (SELECT 1 FROM groups.splits AS s WHERE s.task_key = t.task_key)
-    AND NOT EXISTS (SELECT 1 FROM trajectories.trajectories AS b WHERE b.task_rules IS DISTINCT FROM $task_rules)
+WHERE NOT EXISTS (SELECT 1 FROM groups.splits AS s WHERE s.task_key = t.task_key)
 ORDER BY t.task_key

@@ -16,7 +16,7 @@
 --
 -- num_waiting: own attempts that tomorrow's top-up would find unsealed in its window, under one context, in the champion's band.
 -- Handed in: eligible (groups/eligibility), depths (policy_version, depth), clusters (task_key, cluster: near-copies share one;
--- may be empty). Parameters: $night, $rubric_hash, $min_spread and $pass_at (1e-6), $strict, $policy, $policy_version (the
+-- may be empty); of the windows in which production asked something lately (groups.wanted_days). Parameters: $night, $rubric_hash, $min_spread and $pass_at (1e-6), $strict, $policy, $policy_version (the
 -- champion's), $window_days, $max_policy_lag.
 WITH in_force AS (
     SELECT group_id, trajectory_id, reward, passed, sequence

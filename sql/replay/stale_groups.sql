@@ -7,6 +7,12 @@ WITH touched AS (
     WHERE g."role" = 'member'
     GROUP BY g.group_id
 ),
+members AS (
+    SELECT g.group_id, list(g.trajectory_id ORDER BY g.trajectory_id) AS trajectory_ids
+    FROM groups.groups AS g
+    WHERE g."role" = 'member'
+    GROUP BY g.group_id
+),
 rewarded AS (
     SELECT group_id, count(*) AS num_rewards
     FROM rewards.rewards
@@ -16,9 +22,11 @@ SELECT
     t.group_id,
     t.reason,
     t.num_members,
+    a.trajectory_ids,
     coalesce(r.num_rewards, 0) AS num_rewards,
     s.group_id IS NOT NULL AS known
 FROM touched AS t
+INNER JOIN members AS a ON a.group_id = t.group_id
 LEFT JOIN rewarded AS r ON r.group_id = t.group_id
 LEFT JOIN groups.stale AS s ON s.group_id = t.group_id
 ORDER BY t.group_id

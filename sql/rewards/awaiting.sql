@@ -11,6 +11,7 @@ SELECT
     members.group_id,
     members.trajectory_id,
     members.role,
+    members."window",
     members.content_id,
     attempts.fault IS NOT NULL AS fault
 FROM groups.groups AS members

@@ -2,17 +2,8 @@
 -- A verifier that has nothing to say about any sibling is left out; one that can tell about some leaves the others
 -- without a verdict, because siblings measured by different tests must not be compared.
 -- What counts is the verdict on an attempt as it is now (`times`: see unverified.sql).
-WITH fallen AS (
-    SELECT
-        sealed.trajectory_id,
-        count(DISTINCT stale.group_id) AS times
-    FROM groups.groups AS sealed
-    INNER JOIN groups.stale AS stale ON stale.group_id = sealed.group_id
-    WHERE sealed.role = 'member'
-    GROUP BY sealed.trajectory_id
-),
-
-answers AS (
+-- Handed in: awaiting, checks, fallen (trajectory_id, times).
+WITH answers AS (
     SELECT
         awaiting.group_id,
         awaiting.trajectory_id,
@@ -54,6 +45,7 @@ verdict AS (
 SELECT
     awaiting.group_id,
     awaiting.trajectory_id,
+    awaiting."window",
     awaiting.fault,
     verdict.verifier_score,
     coalesce(verdict.verifier_failed, false) AS verifier_failed

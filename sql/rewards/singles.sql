@@ -5,6 +5,7 @@ SELECT
     e.trajectory_id AS group_id,
     e.trajectory_id,
     'member' AS "role",
+    CAST(NULL AS VARCHAR) AS "window",
     CAST(NULL AS VARCHAR) AS content_id,
     false AS fault
 FROM eligible AS e

@@ -1,14 +1,13 @@
 -- Attempts that a verifier has not answered yet under its hash, as what they are now: what was verified before a group of the
 -- attempt became stale may read otherwise since (`times`). `turns` only for verifiers that read them.
+-- Handed in: awaiting, checks, fallen (trajectory_id, times). Parameter: $window_days.
 WITH members AS (
-    SELECT
+    SELECT DISTINCT
         awaiting.trajectory_id,
-        CAST(count(DISTINCT stale.group_id) AS INTEGER) AS times
+        coalesce(fallen.times, 0) AS times
     FROM awaiting
-    LEFT JOIN groups.groups AS sealed ON sealed.trajectory_id = awaiting.trajectory_id AND sealed.role = 'member'
-    LEFT JOIN groups.stale AS stale ON stale.group_id = sealed.group_id
+    LEFT JOIN fallen ON fallen.trajectory_id = awaiting.trajectory_id
     WHERE awaiting.role = 'member' AND NOT awaiting.fault
-    GROUP BY awaiting.trajectory_id
 )
 
 SELECT
@@ -18,6 +17,11 @@ SELECT
     attempts.task_id,
     attempts.outcome,
     members.times,
+    strftime(
+        DATE '1970-01-01'
+        + CAST(floor(date_diff('day', DATE '1970-01-01', CAST(attempts.day AS DATE)) / $window_days) * $window_days AS INTEGER),
+        '%Y-%m-%d'
+    ) AS "window",
     CASE WHEN checks.reads_turns THEN attempts.turns END AS turns
 FROM members
 INNER JOIN trajectories.trajectories AS attempts ON attempts.trajectory_id = members.trajectory_id

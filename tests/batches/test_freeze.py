@@ -282,7 +282,7 @@ def test_a_freezer_that_was_overtaken_takes_only_what_is_left(workspace: Workspa
     """Another freezer, which looked before the second group was sealed, claims the first while this one writes both."""
     first = seal_groups(workspace, {"t": MIXED})
     score(workspace, NIGHT)
-    (early,) = batches._drafts(workspace, NEXT, again=False)
+    (early,) = batches._drafts(workspace, NEXT, {}, again=False)
     second = seal_groups(workspace, {"u": MIXED})
     score(workspace, NIGHT)
     write = batches._write

@@ -256,9 +256,10 @@ def test_of_two_freezers_with_one_answer_under_two_groups_the_second_is_overtake
     deliver(workspace, [said("a", "a0", "good"), said("b", "b0")], "first")
     groups.seal(workspace, FIRST, judged=True)
     score(workspace, FIRST)
-    (draft,) = batches._drafts(workspace, FIRST, again=False)
-    (names,) = draft.names.values()
-    other = dataclasses.replace(draft, batch_id="other", generations={"grp_other": 0}, names={"grp_other": names[:1]})
+    (draft,) = batches._drafts(workspace, FIRST, {}, again=False)
+    (names,), (window,) = draft.names.values(), draft.windows.values()
+    of_other = {"generations": {"grp_other": 0}, "windows": {"grp_other": window}, "names": {"grp_other": names[:1]}}
+    other = dataclasses.replace(draft, batch_id="other", **of_other)
     assert batches._consume(workspace, SECOND, other)
     with pytest.raises(batches._OvertakenError):
         batches._consume(workspace, FIRST, draft)

@@ -173,12 +173,14 @@ def test_a_log_that_was_written_anew_makes_its_group_stale_and_stops_nothing(tmp
         return seal(workspace, "2026-11-20", judged=False).stale
 
     assert taken_in() == 0
-    (group_id,) = members(workspace)
+    ((group_id, sealed),) = members(workspace).items()
     user = lines[0]["request"]["messages"][1]
     request = {"messages": [{"role": "system", "content": "Other."}, user], "tools": None}
     lines[0] = {**lines[0], "request": request, "ended_at": "2026-11-20T23:00:00+00:00"}
     assert taken_in() == 1
-    assert rows_of(workspace, "groups/stale") == [{"group_id": group_id, "reason": "member_changed"}]
+    assert rows_of(workspace, "groups/stale") == [
+        {"group_id": group_id, "reason": "member_changed", "trajectory_ids": sorted(sealed)}
+    ]
     assert violations(workspace).num_rows == 0
     assert taken_in() == 0
 
